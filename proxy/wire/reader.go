@@ -1,0 +1,166 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+const (
+	// HeaderLen is the length of a message's type and length.
+	HeaderLen = 5
+	// MaxMessage is PostgreSQL's limit of a message's length field (PQ_LARGE_MESSAGE_LIMIT: MaxAllocSize - 1).
+	MaxMessage = 1<<30 - 2
+	// bufferSize is what a connection reads or writes at once.
+	bufferSize = 16 << 10
+	// keepSize is the largest buffer that is kept after a large message.
+	keepSize = 64 << 10
+)
+
+// ErrLength says that a length field is impossible. The stream cannot be read further.
+var ErrLength = errors.New("invalid message length")
+
+// Reader reads frames from a connection.
+type Reader struct {
+	src  io.Reader
+	buf  []byte
+	r, w int // buf[r:w] is unread
+	// beforeRead, when set, runs before every read of the connection, which may block: what was gathered for others
+	// has to leave first.
+	beforeRead func() error
+}
+
+// NewReader returns a Reader of src. beforeRead may be nil.
+func NewReader(src io.Reader, beforeRead func() error) *Reader {
+	return &Reader{src: src, buf: make([]byte, bufferSize), beforeRead: beforeRead}
+}
+
+// Buffered is the number of bytes that were read from the connection and not yet handed out.
+func (r *Reader) Buffered() int { return r.w - r.r }
+
+// Next waits for a message's header and tells its type and the length of its body, without consuming either.
+func (r *Reader) Next() (typ byte, body int, err error) {
+	if err := r.fill(HeaderLen); err != nil {
+		return 0, 0, err
+	}
+	typ = r.buf[r.r]
+	n := int64(binary.BigEndian.Uint32(r.buf[r.r+1:]))
+	if n < 4 || n > MaxMessage {
+		return typ, 0, fmt.Errorf("%w: %d of type %q", ErrLength, n, typ)
+	}
+	return typ, int(n) - 4, nil
+}
+
+// Frame consumes the message whose header Next told and returns it whole, header included. The slice belongs to the
+// Reader and is valid until its next call. Memory grows with what arrives, not with what the header claims.
+func (r *Reader) Frame(body int) ([]byte, error) {
+	n := HeaderLen + body
+	if err := r.fill(n); err != nil {
+		return nil, err
+	}
+	frame := r.buf[r.r : r.r+n]
+	r.r += n
+	return frame, nil
+}
+
+// Forward consumes the message whose header Next told and appends it to w. A message larger than the buffer is
+// streamed.
+func (r *Reader) Forward(w *Writer, body int) error {
+	n := HeaderLen + body
+	for n > 0 {
+		if r.r == r.w {
+			if err := r.read(); err != nil {
+				return err
+			}
+		}
+		part := r.buf[r.r:min(r.w, r.r+n)]
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+		r.r += len(part)
+		n -= len(part)
+	}
+	return nil
+}
+
+// Discard consumes the message whose header Next told.
+func (r *Reader) Discard(body int) error {
+	n := HeaderLen + body
+	for n > 0 {
+		if r.r == r.w {
+			if err := r.read(); err != nil {
+				return err
+			}
+		}
+		part := min(r.w-r.r, n)
+		r.r += part
+		n -= part
+	}
+	return nil
+}
+
+// Startup reads an untyped first packet, of at most limit bytes, and returns it whole; the slice is valid until the
+// next call.
+func (r *Reader) Startup(limit int) ([]byte, error) {
+	if err := r.fill(4); err != nil {
+		return nil, err
+	}
+	n := int64(binary.BigEndian.Uint32(r.buf[r.r:]))
+	if n < 8 || n > int64(limit) {
+		return nil, fmt.Errorf("%w: startup packet of %d", ErrLength, n)
+	}
+	if err := r.fill(int(n)); err != nil {
+		return nil, err
+	}
+	packet := r.buf[r.r : r.r+int(n)]
+	r.r += int(n)
+	return packet, nil
+}
+
+// fill reads until n bytes are unread in the buffer.
+func (r *Reader) fill(n int) error {
+	for r.w-r.r < n {
+		if err := r.read(); err != nil {
+			if errors.Is(err, io.EOF) && r.w > r.r {
+				return io.ErrUnexpectedEOF
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// read reads once from the connection, making room for it first.
+func (r *Reader) read() error {
+	switch {
+	case r.r == r.w:
+		r.r, r.w = 0, 0
+		if cap(r.buf) > keepSize {
+			r.buf = make([]byte, bufferSize)
+		}
+	case r.w == len(r.buf) && r.r > 0:
+		r.w = copy(r.buf, r.buf[r.r:r.w])
+		r.r = 0
+	}
+	if r.w == len(r.buf) {
+		grown := make([]byte, 2*len(r.buf))
+		r.w = copy(grown, r.buf[r.r:r.w])
+		r.r = 0
+		r.buf = grown
+	}
+	if r.beforeRead != nil {
+		if err := r.beforeRead(); err != nil {
+			return err
+		}
+	}
+	n, err := r.src.Read(r.buf[r.w:])
+	r.w += n
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
