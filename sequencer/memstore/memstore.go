@@ -1,0 +1,187 @@
+// Package memstore keeps sequences in the memory of one process: for tests, and for trying things out. Nothing survives
+// the process.
+package memstore
+
+import (
+	"context"
+	"sync"
+
+	"github.com/nextvald/nextvald/sequencer"
+)
+
+// Store is a sequencer.Store in memory. Several registries may share one, as several processes share a table.
+type Store struct {
+	mu    sync.Mutex
+	items map[string]sequencer.Item
+	names map[sequencer.Name]sequencer.Entry
+	feed  sequencer.Feed
+	oid   int64 // the last one given
+}
+
+var _ sequencer.Store = (*Store)(nil)
+
+// New returns an empty store.
+func New() *Store {
+	return &Store{
+		items: map[string]sequencer.Item{},
+		names: map[sequencer.Name]sequencer.Entry{},
+		oid:   sequencer.MaxOID + 1,
+	}
+}
+
+// Lease implements sequencer.Leaser.
+func (s *Store) Lease(_ context.Context, r sequencer.LeaseRequest) (sequencer.Lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	item, ok := s.items[r.Incarnation]
+	if !ok {
+		return sequencer.Lease{}, sequencer.ErrNotFound
+	}
+	lease, err := sequencer.Grant(item, r)
+	if err == nil {
+		item.Apply(lease)
+		s.items[r.Incarnation] = item
+	}
+	return lease, err
+}
+
+// GiveBack implements sequencer.Leaser.
+func (s *Store) GiveBack(_ context.Context, g sequencer.GiveBack) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	item, ok := s.items[g.Incarnation]
+	if !ok {
+		return sequencer.ErrNotFound
+	}
+	if err := item.Return(g); err != nil {
+		return err
+	}
+	s.items[g.Incarnation] = item
+	return nil
+}
+
+// Get implements sequencer.Store.
+func (s *Store) Get(_ context.Context, incarnation string) (sequencer.Item, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	item, ok := s.items[incarnation]
+	if !ok {
+		return sequencer.Item{}, sequencer.ErrNotFound
+	}
+	return item.Clone(), nil
+}
+
+// Put implements sequencer.Store.
+func (s *Store) Put(_ context.Context, item sequencer.Item, ifRev int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.check(item.Incarnation, ifRev); err != nil {
+		return err
+	}
+	item = item.Clone()
+	item.Rev = ifRev + 1
+	s.items[item.Incarnation] = item
+	return nil
+}
+
+// Delete implements sequencer.Store.
+func (s *Store) Delete(_ context.Context, incarnation string, ifRev int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.check(incarnation, ifRev); err != nil {
+		return err
+	}
+	delete(s.items, incarnation)
+	return nil
+}
+
+// check compares an item's rev with the one expected; 0 expects that there is no item.
+func (s *Store) check(incarnation string, ifRev int64) error {
+	item, ok := s.items[incarnation]
+	switch {
+	case !ok && ifRev != 0:
+		return sequencer.ErrNotFound
+	case ok && item.Rev != ifRev:
+		return &sequencer.Conflict{Item: item.Clone()}
+	}
+	return nil
+}
+
+// Resolve implements sequencer.Store.
+func (s *Store) Resolve(_ context.Context, name sequencer.Name) (sequencer.Entry, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.names[name]
+	if !ok {
+		return sequencer.Entry{}, sequencer.ErrNotFound
+	}
+	return e, nil
+}
+
+// Names implements sequencer.Store.
+func (s *Store) Names(_ context.Context, database string) ([]sequencer.Entry, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var entries []sequencer.Entry
+	for n, e := range s.names {
+		if n.Database == database {
+			entries = append(entries, e)
+		}
+	}
+	return entries, nil
+}
+
+// PutName implements sequencer.Store.
+func (s *Store) PutName(_ context.Context, e sequencer.Entry) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.names[e.Name]; ok {
+		return sequencer.ErrExists
+	}
+	s.names[e.Name] = e
+	return nil
+}
+
+// DeleteName implements sequencer.Store.
+func (s *Store) DeleteName(_ context.Context, name sequencer.Name, incarnation string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.names[name].Incarnation != incarnation {
+		return sequencer.ErrNotFound
+	}
+	delete(s.names, name)
+	return nil
+}
+
+// Feed implements sequencer.Store.
+func (s *Store) Feed(context.Context) (sequencer.Feed, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.feed, nil
+}
+
+// Announce implements sequencer.Store.
+func (s *Store) Announce(_ context.Context, a sequencer.Announcement) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.feed.Rev++
+	if a.Names {
+		s.feed.Names++
+	}
+	if a.Incarnation != "" {
+		s.feed.Topics[sequencer.Topic(a.Incarnation)]++
+	}
+	return s.feed.Rev, nil
+}
+
+// NextOID implements sequencer.Store.
+func (s *Store) NextOID(context.Context) (uint32, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.oid--
+	s.feed.Rev++
+	return sequencer.CheckOID(s.oid)
+}
+
+// Close implements sequencer.Store. The contents stay for others who share the store.
+func (s *Store) Close() error { return nil }

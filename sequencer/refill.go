@@ -1,0 +1,212 @@
+package sequencer
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// startRefill makes sure that a goroutine leases the next block.
+func (s *Sequence) startRefill() {
+	if !s.refilling.Load() && s.refilling.CompareAndSwap(false, true) {
+		if !s.r.spawn(s.refill) {
+			s.refilling.Store(false)
+		}
+	}
+}
+
+// refill leases blocks, one at a time, until there are enough.
+func (s *Sequence) refill() {
+	for {
+		s.mu.Lock()
+		s.observe()
+		if !s.wanting() {
+			// Whoever empties the stock from here on comes by s.mu, and finds that nobody refills.
+			s.refilling.Store(false)
+			s.mu.Unlock()
+			return
+		}
+		count := s.leaseSize()
+		item, flight := s.takeOff()
+		s.mu.Unlock()
+
+		block, after, err := s.lease(item, count)
+
+		s.mu.Lock()
+		s.flying = false
+		if err == nil {
+			s.install(block, after)
+		}
+		pause, verdict := s.judge(err)
+		if verdict != nil {
+			s.verdict, s.verdictOf = verdict, flight
+			s.dry = errors.Is(verdict, ErrExhausted)
+			s.refilling.Store(false)
+		}
+		s.arm()
+		s.broadcast()
+		s.mu.Unlock()
+		if verdict != nil {
+			return
+		}
+		if !s.r.rest(pause) {
+			s.refilling.Store(false)
+			return
+		}
+	}
+}
+
+// wanting reports whether a lease should be sent. s.mu is held.
+func (s *Sequence) wanting() bool {
+	if s.over != nil || s.frozen || s.item.Mode == Strict {
+		return false
+	}
+	left := s.left()
+	return left == 0 && s.demand > 0 || left < s.threshold() && !s.dry && s.leases > 0
+}
+
+// threshold is the number of values left at which the next block is leased. s.mu is held.
+func (s *Sequence) threshold() int64 {
+	t := max(int64(min(s.rate.perSecond()*s.r.cfg.BufferSeconds, maxBlock)), s.r.cfg.MinThreshold)
+	if c := s.item.Definition.Cache; c > 0 {
+		return min(t, c)
+	}
+	return min(t, s.r.cfg.MaxLease)
+}
+
+// leaseSize is the number of values to ask for. s.mu is held.
+func (s *Sequence) leaseSize() int64 {
+	cfg := &s.r.cfg
+	now := cfg.Clock.Now()
+	if s.leases > 0 {
+		lasted := now.Sub(s.leasedAt)
+		// No more than the target's worth at the present rate, or a burst would be paid for with values lost in a crash.
+		enough := max(cfg.MinLease, int64(s.rate.perSecond()*cfg.LeaseTarget.Seconds()))
+		if lasted < cfg.LeaseTarget && s.size < enough {
+			s.size = min(2*s.size, enough, cfg.MaxLease)
+		}
+		for ; lasted > 2*cfg.LeaseTarget && s.size > cfg.MinLease; lasted /= 2 {
+			s.size = max(s.size/2, cfg.MinLease)
+		}
+	}
+	s.leasedAt = now
+	if c := s.item.Definition.Cache; c > 0 {
+		return min(c, maxBlock)
+	}
+	return min(max(s.size, s.threshold(), s.demand), cfg.MaxLease)
+}
+
+// observe brings the rate up to date. s.mu is held.
+func (s *Sequence) observe() {
+	s.rate.observe(s.r.cfg.Clock.Now(), s.handedOut())
+}
+
+// tick is called every second: the rate changes while no lease does.
+func (s *Sequence) tick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leases == 0 || s.over != nil {
+		return
+	}
+	s.observe()
+	s.arm()
+	if cur := s.current.Load(); cur.claimed.Load() > cur.refillAt.Load() {
+		s.startRefill()
+	}
+}
+
+// takeOff marks that a lease is sent, and returns what it is for. s.mu is held.
+func (s *Sequence) takeOff() (item Item, flight uint64) {
+	s.flying = true
+	s.flights++
+	return s.item, s.flights
+}
+
+// lease makes one attempt to reserve up to count values, wrapping round a CYCLE where it must.
+func (s *Sequence) lease(item Item, count int64) (*stock, Item, error) {
+	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.StoreTimeout)
+	defer cancel()
+	l, err := s.r.store.Lease(ctx, LeaseRequest{
+		Incarnation: s.incarnation,
+		Version:     item.Version,
+		Count:       count,
+		Definition:  item.Definition,
+		High:        item.High,
+	})
+	if err == nil {
+		item.Rev, item.Pos, item.High = l.Rev, l.Pos, l.High
+		return newStock(Block{First: l.First, Count: l.Count, Increment: item.Definition.Increment}, At(l.First), l.Rev), item, nil
+	}
+	var conflict *Conflict
+	if !errors.As(err, &conflict) {
+		return nil, Item{}, err
+	}
+	met := conflict.Item
+	if met.Version != item.Version || met.State != Active || met.Source != FromStore || met.Definition.room(met.Pos) > 0 {
+		return nil, Item{}, err
+	}
+	if !met.Definition.Cycle {
+		return nil, Item{}, exhausted(s.Name(), met.Definition)
+	}
+	return s.wrap(ctx, met, count)
+}
+
+// wrap goes round a CYCLE: the write that moves the position back to the other end reserves the first block there.
+func (s *Sequence) wrap(ctx context.Context, item Item, count int64) (*stock, Item, error) {
+	d := item.Definition
+	before, first := item.Pos, d.wrapped()
+	count = min(count, d.room(At(first)))
+	block := Block{First: first, Count: count, Increment: d.Increment}
+	item.Pos = At(first).Plus(Product(count, d.Increment))
+	item.Fresh = nil
+	if last := block.Last(); item.High == nil || d.beyond(At(last), At(*item.High)) {
+		item.High = &last
+	}
+	item.Changed = s.r.stamp()
+	if err := s.r.store.Put(ctx, item, item.Rev); err != nil {
+		return nil, Item{}, err
+	}
+	item.Rev++
+	return newStock(block, before, item.Rev), item, nil
+}
+
+// install adds a leased block to the stock, and notes what the store holds after it. s.mu is held.
+func (s *Sequence) install(block *stock, after Item) {
+	s.item = after
+	s.leases++
+	s.dry = false
+	s.queue = append(s.queue, block)
+}
+
+// judge says what an attempt to lease means: how long to wait before the next one, and the verdict, when it is final for
+// those who waited. s.mu is held.
+func (s *Sequence) judge(err error) (pause time.Duration, verdict error) {
+	var conflict *Conflict
+	var final *Error
+	switch {
+	case err == nil:
+		s.failures, s.failure = 0, nil
+		return 0, nil
+	case errors.Is(err, ErrNotFound):
+		s.end(undefined(s.Name()))
+		return 0, s.over
+	case errors.As(err, &final):
+		return 0, final
+	case errors.As(err, &conflict):
+		s.know(conflict.Item)
+		if s.item.Source != FromStore {
+			return 0, &Error{
+				Code:    codeState,
+				Message: "sequence \"" + s.Name().Name + "\" is not handed out by the store",
+				Hint:    "Another nextvald moved it to the upstream; try again there.",
+			}
+		}
+		if s.item.State == Active && s.failures == 0 {
+			s.failures++ // so that a store that contradicts itself is not asked in a tight loop
+			return 0, nil
+		}
+	}
+	s.failures++
+	s.failure = err
+	return s.r.cfg.pause(s.failures), nil
+}

@@ -1,0 +1,341 @@
+package sequencer
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Sequence hands out the values of one incarnation of a sequence. There is one per incarnation in a registry. All methods
+// are safe for concurrent use.
+type Sequence struct {
+	// What a claim reads, and nothing that is written in its course.
+	current   atomic.Pointer[stock] // never nil; empty until the first lease, and always for a strict sequence
+	refilling atomic.Bool           // a goroutine runs refill
+
+	r           *Registry
+	incarnation string
+	oid         uint32
+	name        atomic.Pointer[Name]
+	gone        atomic.Bool // over is set
+
+	mu sync.Mutex
+	// over is set once the sequence can never give a value again: it was dropped, or the registry is closed.
+	over error
+	// item is what is known of the stored item: read, or written, or brought forward by an own lease.
+	item Item
+	// queue holds the stocks after current, in the order of their use.
+	queue []*stock
+	// spent counts the values claimed from stocks that are no longer current; leases counts blocks.
+	spent, leases uint64
+	// frozen: a change is under way; no lease is sent and no value handed out.
+	frozen bool
+	// flying: a lease is on its way to the store. flights counts those sent.
+	flying  bool
+	flights uint64
+	// verdict is what lease number verdictOf found to be final for those who waited for it: exhausted, and the like.
+	verdict   error
+	verdictOf uint64
+	// dry: a lease that nobody waited for found the range used up; the next one is sent for a caller only.
+	dry bool
+	// failures counts leases failed in a row, failure is the last one's error.
+	failures int
+	failure  error
+	// demand is the number of values that callers wait for, wake is closed and replaced when they should look again.
+	demand int64
+	wake   chan struct{}
+	// callers wait for values of a strict sequence; combining: a goroutine runs combine.
+	callers   []*caller
+	combining bool
+	// size is that of the next lease, leasedAt the time of the last one.
+	size     int64
+	leasedAt time.Time
+	rate     rate
+}
+
+func newSequence(r *Registry, e Entry, item Item) *Sequence {
+	s := &Sequence{
+		r:           r,
+		incarnation: e.Incarnation,
+		oid:         item.OID,
+		item:        item,
+		wake:        make(chan struct{}),
+		size:        r.cfg.MinLease,
+		rate:        newRate(r.cfg.Window, r.cfg.ShortWindow),
+	}
+	s.name.Store(&e.Name)
+	s.current.Store(newStock(Block{}, Position{}, 0))
+	return s
+}
+
+// Name returns the sequence's name, as this process knows it.
+func (s *Sequence) Name() Name { return *s.name.Load() }
+
+// OID returns the number by which nextval('12345'::regclass) names the sequence.
+func (s *Sequence) OID() uint32 { return s.oid }
+
+// Incarnation returns the unique id of this life of the sequence. A later life has a greater one.
+func (s *Sequence) Incarnation() string { return s.incarnation }
+
+// Definition returns the parameters that this process knows the sequence by.
+func (s *Sequence) Definition() Definition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.item.Definition
+}
+
+// Next returns the next value. No two calls get the same one, in this process or any other; in one process a later call
+// gets a later value. A value that was returned is used up.
+//
+// It asks the store only when no leased value is left, and waits for it for the store timeout or until ctx is done,
+// whichever is first. Errors: ErrExhausted, ErrUndefined, ErrStore, ErrShuttingDown, 57014 when ctx is done.
+func (s *Sequence) Next(ctx context.Context) (int64, error) {
+	b := s.current.Load()
+	if i := b.claimed.Add(1) - 1; i < b.Count {
+		if i >= b.refillAt.Load() {
+			s.startRefill()
+		}
+		return b.First + i*b.Increment, nil
+	}
+	block, err := s.wait(ctx, 1)
+	return block.First, err
+}
+
+// NextN returns n values, as one block or more in the order of the sequence. It fails whole: a part that was reserved
+// before an error is lost. Otherwise it is as n calls of Next.
+func (s *Sequence) NextN(ctx context.Context, n int64) ([]Block, error) {
+	if n < 1 || n > maxBlock {
+		return nil, invalid("number of values (%d) must be between 1 and %d", n, int64(maxBlock))
+	}
+	var blocks []Block
+	for n > 0 {
+		b := s.current.Load()
+		block := b.claim(n)
+		if block.Count == 0 {
+			var err error
+			if block, err = s.wait(ctx, n); err != nil {
+				return nil, err
+			}
+		} else if b.claimed.Load() > b.refillAt.Load() {
+			s.startRefill()
+		}
+		n -= block.Count
+		// Blocks leased one after the other mostly continue each other.
+		if k := len(blocks) - 1; k >= 0 && At(block.First) == At(blocks[k].Last()).Plus(At(block.Increment)) &&
+			block.Increment == blocks[k].Increment {
+			blocks[k].Count += block.Count
+		} else {
+			blocks = append(blocks, block)
+		}
+	}
+	return blocks, nil
+}
+
+// State is what SELECT reads of a sequence.
+type State struct {
+	LastValue int64
+	LogCnt    int64
+	IsCalled  bool
+}
+
+// State reads the sequence's state in the store. While this process alone serves the sequence, LastValue is the last value
+// that it handed out; otherwise it is the last value that any process leased.
+func (s *Sequence) State(ctx context.Context) (State, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.r.cfg.StoreTimeout)
+	defer cancel()
+	item, err := s.r.store.Get(ctx, s.incarnation)
+	if err != nil {
+		return State{}, s.failed("read the sequence", err)
+	}
+	s.mu.Lock()
+	pos := item.Pos
+	if rest, rev, ok := s.rest(); ok && rev == item.Rev {
+		pos = rest
+	}
+	s.mu.Unlock()
+	at := item.cursor(pos)
+	return State{LastValue: at.last, IsCalled: at.called}, nil
+}
+
+// wait is Next for a caller that found no value in the current stock. It returns up to n values.
+func (s *Sequence) wait(ctx context.Context, n int64) (Block, error) {
+	if err := ctx.Err(); err != nil {
+		return Block{}, canceled(err)
+	}
+	timeout, stop := s.r.cfg.Clock.After(s.r.cfg.StoreTimeout)
+	defer stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	arrived := s.flights
+	for {
+		switch {
+		case s.over != nil:
+			return Block{}, s.over
+		case s.frozen:
+		case s.item.Mode == Strict:
+			return s.combined(ctx, n, timeout)
+		default:
+			if b := s.take(n); b.Count > 0 {
+				return b, nil
+			}
+			// A verdict that was asked for before this caller came may be out of date.
+			if s.verdict != nil && s.verdictOf > arrived {
+				return Block{}, s.verdict
+			}
+		}
+		s.demand += n
+		if !s.frozen {
+			s.startRefill()
+		}
+		wake := s.wake
+		s.mu.Unlock()
+		err := s.sleep(ctx, wake, timeout)
+		s.mu.Lock()
+		s.demand -= n
+		if err != nil {
+			return Block{}, err
+		}
+	}
+}
+
+// sleep waits for a wake-up, the caller's end or the timeout.
+func (s *Sequence) sleep(ctx context.Context, wake <-chan struct{}, timeout <-chan time.Time) error {
+	select {
+	case <-wake:
+		return nil
+	case <-ctx.Done():
+		return canceled(ctx.Err())
+	case <-timeout:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.timedOut()
+	}
+}
+
+// timedOut is the error of a caller for whom no value came in time. s.mu is held.
+func (s *Sequence) timedOut() error {
+	cause := s.failure
+	if cause == nil {
+		cause = errors.New("no answer within " + s.r.cfg.StoreTimeout.String())
+	}
+	return storeFailure("reserve values", cause)
+}
+
+// take claims up to n values, from the next stock when the current one is empty. s.mu is held.
+func (s *Sequence) take(n int64) Block {
+	for {
+		cur := s.current.Load()
+		if b := cur.claim(n); b.Count > 0 || len(s.queue) == 0 {
+			if cur.claimed.Load() > cur.refillAt.Load() {
+				s.startRefill()
+			}
+			return b
+		}
+		// An empty stock stays so: whoever still holds it comes here. So all its values are older than any of the next.
+		s.spent += uint64(cur.taken())
+		s.current.Store(s.queue[0])
+		s.queue = s.queue[1:]
+		s.arm()
+	}
+}
+
+// broadcast makes all who wait look again. s.mu is held.
+func (s *Sequence) broadcast() {
+	close(s.wake)
+	s.wake = make(chan struct{})
+}
+
+// left is the number of values that can be handed out without the store. s.mu is held.
+func (s *Sequence) left() int64 {
+	n := s.current.Load().left()
+	for _, q := range s.queue {
+		n += q.Count
+	}
+	return n
+}
+
+// handedOut is the number of values handed out by this process. s.mu is held.
+func (s *Sequence) handedOut() uint64 {
+	return s.spent + uint64(s.current.Load().taken())
+}
+
+// rest is the position at which the store would stand had this process leased no more than it handed out, and the rev at
+// which it may be put back there; ok is false when nothing is held. s.mu is held.
+func (s *Sequence) rest() (pos Position, rev int64, ok bool) {
+	stocks := append([]*stock{s.current.Load()}, s.queue...)
+	last := len(stocks) - 1
+	if stocks[last].rev == 0 {
+		return Position{}, 0, false
+	}
+	rev = stocks[last].rev
+	for i := last; i >= 0; i-- {
+		taken := stocks[i].taken()
+		pos = stocks[i].at(taken)
+		// Only leases with nobody's write between them are one range.
+		if taken > 0 || i == 0 || stocks[i-1].rev != stocks[i].rev && stocks[i-1].rev != stocks[i].rev-1 {
+			break
+		}
+	}
+	return pos, rev, true
+}
+
+// discard drops what is held: it is of an old version, or was given back. s.mu is held.
+func (s *Sequence) discard() {
+	s.spent += uint64(s.current.Load().close())
+	s.current.Store(newStock(Block{Increment: s.item.Definition.Increment}, Position{}, 0))
+	s.queue = nil
+}
+
+// know takes over what the store holds. Blocks of another version are dropped. s.mu is held.
+func (s *Sequence) know(item Item) {
+	if item.Version != s.item.Version {
+		s.discard()
+		s.dry = false
+	}
+	s.item = item
+}
+
+// end makes every call from now on fail. s.mu is held.
+func (s *Sequence) end(err error) {
+	if s.over == nil {
+		s.over = err
+		s.gone.Store(true)
+		s.discard()
+		s.answer(s.callers, nil, err)
+		s.callers = nil
+		s.broadcast()
+	}
+}
+
+// arm sets the claim at which the current stock calls for the next block. s.mu is held.
+func (s *Sequence) arm() {
+	cur := s.current.Load()
+	var queued int64
+	for _, q := range s.queue {
+		queued += q.Count
+	}
+	at := max(0, cur.Count+queued-s.threshold())
+	if s.dry || at >= cur.Count {
+		at = math.MaxInt64
+	}
+	cur.refillAt.Store(at)
+}
+
+// failed words an error of the store, and ends the sequence when it is gone.
+func (s *Sequence) failed(op string, err error) error {
+	if errors.Is(err, ErrNotFound) {
+		return s.dropped()
+	}
+	return storeFailure(op, err)
+}
+
+// dropped ends the sequence, whose item is gone.
+func (s *Sequence) dropped() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end(undefined(s.Name()))
+	return s.over
+}

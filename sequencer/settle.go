@@ -1,0 +1,127 @@
+package sequencer
+
+import (
+	"context"
+	"errors"
+)
+
+// The writes here end with a known outcome, or with ErrUnknownOutcome when the store could not be read back in time.
+
+// attempts bounds how often a write is sent when the answers are lost.
+const attempts = 4
+
+// settle runs write until its outcome is known: landed reads back whether a write whose answer was lost took place.
+func (r *Registry) settle(ctx context.Context, write func(context.Context) error, landed func(context.Context) (bool, error)) error {
+	var lost error
+	for n := 1; ; n++ {
+		err := write(ctx)
+		if !errors.Is(err, ErrUnknownOutcome) {
+			if err == nil || lost == nil {
+				return err
+			}
+			// A refusal may be the work of the write before it.
+			done, readErr := landed(ctx)
+			if readErr != nil {
+				return errors.Join(lost, readErr)
+			}
+			if done {
+				return nil
+			}
+			return err
+		}
+		lost = err
+		if n == attempts || ctx.Err() != nil || !r.rest(r.cfg.pause(n)) {
+			return lost
+		}
+		done, err := landed(ctx)
+		if err == nil && done {
+			return nil
+		}
+		// It did not land, or not yet: the same conditional write is sent again, and lands at most once.
+	}
+}
+
+// put writes an item.
+func (r *Registry) put(ctx context.Context, item Item, ifRev int64) error {
+	return r.settle(ctx,
+		func(ctx context.Context) error { return r.store.Put(ctx, item, ifRev) },
+		func(ctx context.Context) (bool, error) {
+			stored, err := r.store.Get(ctx, item.Incarnation)
+			if errors.Is(err, ErrNotFound) {
+				return false, nil
+			}
+			if err == nil && stored.Version > item.Version {
+				err = ErrUnknownOutcome // changed by somebody since
+			}
+			return stored.Changed == item.Changed, err
+		})
+}
+
+// putName adds a name. ErrExists: it points to another incarnation that lives. One that points to nothing is replaced.
+func (r *Registry) putName(ctx context.Context, e Entry) error {
+	write := func(ctx context.Context) error { return r.store.PutName(ctx, e) }
+	landed := func(ctx context.Context) (bool, error) {
+		stored, err := r.store.Resolve(ctx, e.Name)
+		if errors.Is(err, ErrNotFound) {
+			return false, nil
+		}
+		return stored.Incarnation == e.Incarnation, err
+	}
+	err := r.settle(ctx, write, landed)
+	if !errors.Is(err, ErrExists) {
+		return err
+	}
+	stored, readErr := r.store.Resolve(ctx, e.Name)
+	if readErr != nil {
+		return err
+	}
+	if _, readErr := r.store.Get(ctx, stored.Incarnation); !errors.Is(readErr, ErrNotFound) {
+		return err
+	}
+	if err := r.deleteName(ctx, stored); err != nil {
+		return err
+	}
+	return r.settle(ctx, write, landed)
+}
+
+// deleteName removes a name that points to e's incarnation, if it does.
+func (r *Registry) deleteName(ctx context.Context, e Entry) error {
+	err := r.settle(ctx,
+		func(ctx context.Context) error { return r.store.DeleteName(ctx, e.Name, e.Incarnation) },
+		func(ctx context.Context) (bool, error) {
+			stored, err := r.store.Resolve(ctx, e.Name)
+			if errors.Is(err, ErrNotFound) {
+				return true, nil
+			}
+			return err == nil && stored.Incarnation != e.Incarnation, err
+		})
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// deleteItem removes an item, whatever its rev.
+func (r *Registry) deleteItem(ctx context.Context, incarnation string) error {
+	item, err := r.store.Get(ctx, incarnation)
+	for err == nil {
+		err = r.settle(ctx,
+			func(ctx context.Context) error { return r.store.Delete(ctx, incarnation, item.Rev) },
+			func(ctx context.Context) (bool, error) {
+				_, err := r.store.Get(ctx, incarnation)
+				if errors.Is(err, ErrNotFound) {
+					return true, nil
+				}
+				return false, err
+			})
+		var conflict *Conflict
+		if !errors.As(err, &conflict) {
+			break
+		}
+		item, err = conflict.Item, nil
+	}
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,172 @@
+package sequencer
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+)
+
+// Stats are counts since Open, and what is held now.
+type Stats struct {
+	// Values is the number of values handed out, Leases that of blocks leased.
+	Values, Leases uint64
+	// Depth is the number of values leased and not handed out yet.
+	Depth int64
+	// Sequences is the number of sequences used so far that exist.
+	Sequences int
+	// Requests counts requests to the store by operation and outcome.
+	Requests map[Request]uint64
+}
+
+// Request is a kind of request to the store and its outcome.
+type Request struct {
+	Op      string // lease, give_back, get, put, delete, resolve, names, put_name, delete_name, feed, announce, next_oid
+	Outcome Outcome
+}
+
+// Outcome says how a request to the store ended.
+type Outcome string
+
+// The outcomes of requests.
+const (
+	OutcomeOK      Outcome = "ok"
+	OutcomeRefused Outcome = "refused" // a condition was not met, or there is no such thing
+	OutcomeUnknown Outcome = "unknown" // the answer was lost
+	OutcomeFailed  Outcome = "failed"  // it had no effect
+)
+
+// Stats returns the counts.
+func (r *Registry) Stats() Stats {
+	r.mu.Lock()
+	total := r.former
+	r.mu.Unlock()
+	for _, s := range r.open() {
+		s.mu.Lock()
+		total.Values += s.handedOut()
+		total.Leases += s.leases
+		total.Depth += s.left()
+		if s.over == nil {
+			total.Sequences++
+		}
+		s.mu.Unlock()
+	}
+	total.Requests = r.store.counts()
+	return total
+}
+
+// count keeps the counts of a sequence that is replaced. r.mu is held.
+func (r *Registry) count(s *Sequence) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.former.Values += s.handedOut()
+	r.former.Leases += s.leases
+}
+
+// countingStore counts the requests to a store.
+type countingStore struct {
+	Store
+	mu       sync.Mutex
+	requests map[Request]uint64
+}
+
+func newCountingStore(s Store) *countingStore {
+	return &countingStore{Store: s, requests: map[Request]uint64{}}
+}
+
+func (c *countingStore) counts() map[Request]uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.requests)
+}
+
+func (c *countingStore) took(op string, err error) {
+	outcome := OutcomeFailed
+	var conflict *Conflict
+	switch {
+	case err == nil:
+		outcome = OutcomeOK
+	case errors.Is(err, ErrUnknownOutcome):
+		outcome = OutcomeUnknown
+	case errors.As(err, &conflict), errors.Is(err, ErrNotFound), errors.Is(err, ErrExists):
+		outcome = OutcomeRefused
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests[Request{op, outcome}]++
+}
+
+func (c *countingStore) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
+	l, err := c.Store.Lease(ctx, r)
+	c.took("lease", err)
+	return l, err
+}
+
+func (c *countingStore) GiveBack(ctx context.Context, g GiveBack) error {
+	err := c.Store.GiveBack(ctx, g)
+	c.took("give_back", err)
+	return err
+}
+
+func (c *countingStore) Get(ctx context.Context, incarnation string) (Item, error) {
+	item, err := c.Store.Get(ctx, incarnation)
+	c.took("get", err)
+	return item, err
+}
+
+func (c *countingStore) Put(ctx context.Context, item Item, ifRev int64) error {
+	err := c.Store.Put(ctx, item, ifRev)
+	c.took("put", err)
+	return err
+}
+
+func (c *countingStore) Delete(ctx context.Context, incarnation string, ifRev int64) error {
+	err := c.Store.Delete(ctx, incarnation, ifRev)
+	c.took("delete", err)
+	return err
+}
+
+func (c *countingStore) Resolve(ctx context.Context, name Name) (Entry, error) {
+	e, err := c.Store.Resolve(ctx, name)
+	c.took("resolve", err)
+	return e, err
+}
+
+func (c *countingStore) Names(ctx context.Context, database string) ([]Entry, error) {
+	entries, err := c.Store.Names(ctx, database)
+	c.took("names", err)
+	return entries, err
+}
+
+func (c *countingStore) PutName(ctx context.Context, e Entry) error {
+	err := c.Store.PutName(ctx, e)
+	c.took("put_name", err)
+	return err
+}
+
+func (c *countingStore) DeleteName(ctx context.Context, name Name, incarnation string) error {
+	err := c.Store.DeleteName(ctx, name, incarnation)
+	c.took("delete_name", err)
+	return err
+}
+
+func (c *countingStore) Feed(ctx context.Context) (Feed, error) {
+	feed, err := c.Store.Feed(ctx)
+	c.took("feed", err)
+	return feed, err
+}
+
+func (c *countingStore) Announce(ctx context.Context, a Announcement) (int64, error) {
+	rev, err := c.Store.Announce(ctx, a)
+	c.took("announce", err)
+	return rev, err
+}
+
+func (c *countingStore) NextOID(ctx context.Context) (uint32, error) {
+	oid, err := c.Store.NextOID(ctx)
+	c.took("next_oid", err)
+	return oid, err
+}

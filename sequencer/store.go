@@ -1,0 +1,297 @@
+package sequencer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+)
+
+// Errors that a store returns, wrapped; anything else that it returns means that a request had no effect.
+var (
+	// ErrNotFound: there is no such name or item.
+	ErrNotFound = errors.New("not found")
+	// ErrExists: there is such a name already.
+	ErrExists = errors.New("already exists")
+	// ErrUnknownOutcome: the store did not say whether the write took place (a timeout, a lost connection, an internal
+	// error). A block whose lease ended so is never used; any other write is settled by reading back.
+	ErrUnknownOutcome = errors.New("outcome unknown")
+)
+
+// Conflict is a refused conditional write: nothing was changed, and Item is what the condition met.
+type Conflict struct{ Item Item }
+
+func (c *Conflict) Error() string {
+	return fmt.Sprintf("incarnation %s is at rev %d, version %d, %s, position %v",
+		c.Item.Incarnation, c.Item.Rev, c.Item.Version, c.Item.State, c.Item.Pos)
+}
+
+// Leaser hands out ranges of sequences. Blocks come from a store, and may come from whatever else keeps these promises.
+type Leaser interface {
+	// Lease reserves at least one and at most r.Count consecutive values for the caller alone, by one atomic step that
+	// adds 1 to rev. It gives fewer than asked for where the range ends or a stretch that was leased before ends.
+	// *Conflict: the item has another version, is not active, is not handed out by the store or has no value left.
+	// ErrNotFound: the sequence was dropped. ErrUnknownOutcome: the values must be taken for lost.
+	Lease(ctx context.Context, r LeaseRequest) (Lease, error)
+	// GiveBack moves the position back over values that were leased and not handed out. It is conditional on the version
+	// and on the rev of the caller's own last lease, so that it cannot take place after anybody else's write. It is sent
+	// once; whatever error it returns, the values must be taken for lost.
+	GiveBack(ctx context.Context, g GiveBack) error
+}
+
+// Store keeps the sequences of one namespace. Every method is safe for concurrent use and is one conditional write of one
+// item, or one strongly consistent read; a write that succeeds is durable and is seen by every later read.
+type Store interface {
+	Leaser
+
+	// Get reads an item. ErrNotFound.
+	Get(ctx context.Context, incarnation string) (Item, error)
+	// Put writes a whole item. ifRev is the rev that the stored item must have, 0 for a new one; the written item gets
+	// ifRev + 1, whatever item.Rev says. *Conflict: it has another. ErrNotFound: ifRev is not 0 and there is none.
+	Put(ctx context.Context, item Item, ifRev int64) error
+	// Delete removes an item that has the given rev. *Conflict; ErrNotFound.
+	Delete(ctx context.Context, incarnation string, ifRev int64) error
+
+	// Resolve reads a name. ErrNotFound.
+	Resolve(ctx context.Context, name Name) (Entry, error)
+	// Names reads all names of a database, in no order.
+	Names(ctx context.Context, database string) ([]Entry, error)
+	// PutName adds a name. ErrExists.
+	PutName(ctx context.Context, e Entry) error
+	// DeleteName removes a name that points to the given incarnation. ErrNotFound: it does not exist or points elsewhere.
+	DeleteName(ctx context.Context, name Name, incarnation string) error
+
+	// Feed reads the feed.
+	Feed(ctx context.Context) (Feed, error)
+	// Announce adds 1 to the feed's rev, and to what else a says, and returns the new rev. It may be repeated.
+	Announce(ctx context.Context, a Announcement) (rev int64, err error)
+	// NextOID returns an OID that this namespace never gave before, counting down from MaxOID.
+	NextOID(ctx context.Context) (uint32, error)
+
+	// Close releases what the store holds. The store must not be used after.
+	Close() error
+}
+
+// Name identifies a sequence to its users.
+type Name struct {
+	Database, Schema, Name string
+}
+
+// String returns the name in the form database.schema.name, unquoted, for messages to operators.
+func (n Name) String() string { return n.Database + "." + n.Schema + "." + n.Name }
+
+// Entry is a name and what it points to. While a sequence is renamed two names point to one incarnation.
+type Entry struct {
+	Name        Name
+	Incarnation string
+	OID         uint32
+}
+
+// ItemState says whether an item may be leased from.
+type ItemState string
+
+// The states of an item.
+const (
+	Active   ItemState = "active"
+	Revoking ItemState = "revoking" // a change is under way: every lease is refused
+)
+
+// Source says who hands out a sequence's ranges.
+type Source string
+
+// The sources of a sequence.
+const (
+	FromStore    Source = "store"
+	FromUpstream Source = "upstream"
+	Moving       Source = "moving" // from one to the other
+)
+
+// Kind says whether a sequence exists in the upstream too.
+type Kind string
+
+// The kinds of sequences.
+const (
+	Virtual  Kind = "virtual"  // only nextvald knows it
+	Mirrored Kind = "mirrored" // the upstream has a sequence of that name
+)
+
+// Mode says in what order values are handed out.
+type Mode string
+
+// The modes of a sequence.
+const (
+	Cached Mode = "cached" // increasing for the callers of one process
+	Strict Mode = "strict" // increasing for all callers, in real time
+)
+
+// Range is a range of values, both ends included, First before Last in the sequence's direction.
+type Range struct {
+	First, Last int64
+}
+
+// Item is one life of a sequence as it is stored. A store returns copies: the caller owns them.
+type Item struct {
+	Incarnation string
+	Rev         int64 // counts writes
+	Version     int64 // counts changes of definition or position by anything but a lease or a give-back
+	State       ItemState
+	Source      Source
+	Kind        Kind
+	Mode        Mode
+	// Pos is the next value to lease. It is one increment past the bound when the sequence is exhausted.
+	Pos Position
+	// High is the furthest value ever leased in this incarnation, nil when none was. After a change of the increment's
+	// sign it is the end of int8, since values further on may have been leased.
+	High *int64
+	// Fresh is the position at which the sequence counts as not yet called (is_called is false), nil when there is none:
+	// at CREATE, after RESTART and after setval(.., false), until the position moves on. A wrap of CYCLE clears it.
+	Fresh      *int64
+	Definition Definition
+	OID        uint32
+	// DBOID and RelOID are those of the upstream's database and sequence, 0 for a virtual one. Fence is the block that
+	// the upstream's own sequence is confined to, Holes are ranges that leases skip.
+	DBOID, RelOID uint32
+	Fence         *Range
+	Holes         []Range
+	// Created and Changed are the times of creation and of the last Put, in RFC 3339, for people. After a slash, Changed
+	// has a token that tells one Put from another when its outcome has to be settled.
+	Created, Changed string
+}
+
+// Clone returns a copy that shares nothing with the item.
+func (it Item) Clone() Item {
+	it.High, it.Fresh, it.Fence = clone(it.High), clone(it.Fresh), clone(it.Fence)
+	it.Holes = slices.Clone(it.Holes)
+	return it
+}
+
+// cursor is where the sequence stands when the next value to hand out is at pos.
+func (it Item) cursor(pos Position) cursor {
+	if it.Fresh != nil && pos == At(*it.Fresh) {
+		return cursor{last: *it.Fresh}
+	}
+	last, _ := pos.Minus(At(it.Definition.Increment)).Value()
+	return cursor{last: last, called: true}
+}
+
+// place sets the position and is_called.
+func (it *Item) place(at cursor) {
+	it.Pos, it.Fresh = At(at.last), nil
+	if at.called {
+		it.Pos = it.Pos.Plus(At(it.Definition.Increment))
+	} else {
+		it.Fresh = &at.last
+	}
+}
+
+// LeaseRequest asks for a block.
+type LeaseRequest struct {
+	Incarnation string
+	Version     int64
+	// Count is the number of values wanted, at least 1.
+	Count int64
+	// Definition is that of the version: increment and bounds are used.
+	Definition Definition
+	// High is the item's as the caller saw it last. It is a hint that may save a store a request; it need not be right.
+	High *int64
+}
+
+// Lease is a reserved block: Count values from First on, Increment apart.
+type Lease struct {
+	First int64
+	Count int64
+	// Rev, Pos and High are the item's after the lease.
+	Rev  int64
+	Pos  Position
+	High *int64
+}
+
+// GiveBack returns the values from Pos on.
+type GiveBack struct {
+	Incarnation string
+	Version     int64
+	// Rev is that of the caller's own last lease.
+	Rev int64
+	// Pos is the first value that was not handed out.
+	Pos Position
+}
+
+// Grant works out the lease that r gets of an item: how a store that holds the item decides. It does not change the
+// item. It returns a *Conflict where Lease does.
+func Grant(it Item, r LeaseRequest) (Lease, error) {
+	d := r.Definition
+	count := min(r.Count, d.room(it.Pos))
+	if it.Version != r.Version || it.State != Active || it.Source != FromStore || count < 1 {
+		return Lease{}, &Conflict{Item: it.Clone()}
+	}
+	first, _ := it.Pos.Value() // there is room, so it is a value
+	pos := it.Pos.Plus(Product(count, d.Increment))
+	high, _ := pos.Minus(At(d.Increment)).Value()
+	if it.High != nil && !d.beyond(At(high), At(*it.High)) {
+		high = *it.High
+	}
+	return Lease{First: first, Count: count, Rev: it.Rev + 1, Pos: pos, High: &high}, nil
+}
+
+// Apply moves the item on by a lease that Grant gave.
+func (it *Item) Apply(l Lease) { it.Rev, it.Pos, it.High = l.Rev, l.Pos, clone(l.High) }
+
+// Return moves the item back by g, or returns a *Conflict.
+func (it *Item) Return(g GiveBack) error {
+	if it.Version != g.Version || it.Rev != g.Rev || it.State != Active || it.Source != FromStore {
+		return &Conflict{Item: it.Clone()}
+	}
+	it.Rev, it.Pos = it.Rev+1, g.Pos
+	return nil
+}
+
+// Topics is the number of counters in the feed over which incarnations are spread.
+const Topics = 64
+
+// Feed tells what changed. Every process reads it several times a second.
+type Feed struct {
+	Rev   int64 // counts writes of the feed
+	Names int64 // counts changes of names
+	// Topics count changes of sequences, by Topic(incarnation).
+	Topics [Topics]int64
+}
+
+// Announcement is what changed.
+type Announcement struct {
+	Names       bool   // a name was added or removed
+	Incarnation string // of the sequence that was changed or dropped, or empty
+}
+
+// Topic is the index of the feed's counter for an incarnation. It is part of the stored format.
+func Topic(incarnation string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(incarnation)) // never fails
+	return int(h.Sum32() % Topics)
+}
+
+// MaxOID is the first OID that a namespace gives; further ones count down, away from those that PostgreSQL gives.
+const MaxOID = 4294967294
+
+// minOID is the first OID that PostgreSQL gives to what users create; those below are its own.
+const minOID = 16384
+
+// CheckOID refuses a number of the OID counter that is no OID for a sequence.
+func CheckOID(n int64) (uint32, error) {
+	if n < minOID || n > MaxOID {
+		return 0, &Error{
+			Code:    codeLimit,
+			Message: fmt.Sprintf("the counter of sequence OIDs is used up (%d)", n),
+			Hint:    "Use another namespace.",
+		}
+	}
+	return uint32(n), nil
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
+}
