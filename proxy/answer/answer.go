@@ -36,7 +36,7 @@ func Columns(a *sqlrewrite.Answer, params []uint32) (cols []Column, ok bool) {
 			return nil, false
 		}
 		for i := range row {
-			typ, typmod, ok := typeOf(&row[i], params)
+			typ, typmod, ok := TypeOf(&row[i], params)
 			if !ok {
 				return nil, false
 			}
@@ -44,7 +44,7 @@ func Columns(a *sqlrewrite.Answer, params []uint32) (cols []Column, ok bool) {
 				cols[i] = Column{Name: a.Columns[i], Type: typ, Typmod: typmod}
 				continue
 			}
-			common, ok := commonType(cols[i].Type, typ)
+			common, ok := CommonType(cols[i].Type, typ)
 			if !ok {
 				return nil, false
 			}
@@ -63,8 +63,9 @@ func Columns(a *sqlrewrite.Answer, params []uint32) (cols []Column, ok bool) {
 	return cols, true
 }
 
-// typeOf is the type of an expression's result; unknown for a bare string or NULL.
-func typeOf(x *sqlrewrite.Expr, params []uint32) (typ uint32, typmod int32, ok bool) {
+// TypeOf is the type of an expression's result: unknown for a bare string or NULL, and text for a parameter without a
+// type. ok is false where Columns would give up.
+func TypeOf(x *sqlrewrite.Expr, params []uint32) (typ uint32, typmod int32, ok bool) {
 	switch x.Kind {
 	case sqlrewrite.ExprCall:
 		return pgtype.Int8OID, -1, true
@@ -86,8 +87,8 @@ func typeOf(x *sqlrewrite.Expr, params []uint32) (typ uint32, typmod int32, ok b
 		}
 		return typ, -1, Known(typ)
 	case sqlrewrite.ExprCast:
-		from, _, ok := typeOf(x.Arg, params)
-		if !ok || !castable(from, x.Type) || x.Type == pgtype.UnknownOID {
+		from, _, ok := TypeOf(x.Arg, params)
+		if !ok || !Castable(from, x.Type) || x.Type == pgtype.UnknownOID {
 			return 0, 0, false
 		}
 		if x.Typmod <= 0 {
@@ -101,7 +102,7 @@ func typeOf(x *sqlrewrite.Expr, params []uint32) (typ uint32, typmod int32, ok b
 
 // Row appends one row to dst as a complete DataRow frame. cols are those of Columns; formats are the result formats of
 // Bind: none, one for all columns, or one each. call gives the results of the statement's sequence calls by index,
-// field those of ExprField by its text: int64, bool, string, []string, time.Time or nil. On an error dst is returned as
+// field those of ExprField by its text: int64, bool, string, []string, time.Time, Result or nil. On an error dst is returned as
 // it was; as in PostgreSQL all expressions have been evaluated before an unsupported format is noticed.
 func Row(dst []byte, row []sqlrewrite.Expr, cols []Column, formats []int16, params []Param,
 	call func(i int) (v int64, null bool, err error), field func(name string) (any, error),
@@ -248,4 +249,30 @@ func (ev *evaluator) eval(x *sqlrewrite.Expr) (value, error) {
 		return v, err
 	}
 	return cast(v, x.Type, x.Typmod)
+}
+
+// Result is the value of an expression. A field function may return one.
+type Result struct{ v value }
+
+// Null reports whether it is NULL.
+func (r Result) Null() bool { return r.v.null }
+
+// Text is its text form, "" for NULL.
+func (r Result) Text() string {
+	if r.v.null {
+		return ""
+	}
+	return string(r.v.appendText(nil))
+}
+
+// Int is the value of an integer or an oid, and 1 or 0 of a boolean.
+func (r Result) Int() int64 { return r.v.int }
+
+// Evaluate evaluates one expression; the arguments are those of Row.
+func Evaluate(x *sqlrewrite.Expr, params []Param,
+	call func(i int) (v int64, null bool, err error), field func(name string) (any, error),
+) (Result, error) {
+	ev := evaluator{params: params, call: call, field: field}
+	v, err := ev.eval(x)
+	return Result{v}, err
 }

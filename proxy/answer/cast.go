@@ -16,7 +16,7 @@ func cast(v value, to uint32, typmod int32) (value, error) {
 		v.typ = to
 		return v, nil
 	}
-	if !castable(v.typ, to) {
+	if !Castable(v.typ, to) {
 		return out, errorf(codeCannotCoerce, "cannot cast type %s to %s", TypeName(v.typ), TypeName(to))
 	}
 	var err error

@@ -56,7 +56,7 @@ func decode(p Param, number int) (value, error) {
 	case p.Format == 1:
 		return parseBinary(typ, p.Value, number)
 	}
-	if err := checkText(p.Value); err != nil {
+	if err := CheckText(p.Value); err != nil {
 		return value{}, err
 	}
 	return parse(typ, string(p.Value))

@@ -70,8 +70,8 @@ func isString(typ uint32) bool {
 	return false
 }
 
-// castable reports whether PostgreSQL has an explicit cast between two types.
-func castable(from, to uint32) bool {
+// Castable reports whether PostgreSQL has an explicit cast between two types that are known here.
+func Castable(from, to uint32) bool {
 	switch {
 	case from == to:
 		return true
@@ -95,9 +95,9 @@ func castable(from, to uint32) bool {
 	return false
 }
 
-// commonType is the type of a VALUES column that holds a and b; ok is false when PostgreSQL has none or it cannot be
+// CommonType is the type of a VALUES column or a COALESCE that holds a and b; ok is false when PostgreSQL has none or it cannot be
 // told here.
-func commonType(a, b uint32) (typ uint32, ok bool) {
+func CommonType(a, b uint32) (typ uint32, ok bool) {
 	rank := func(typ uint32) int {
 		switch typ {
 		case pgtype.Int2OID:

@@ -55,7 +55,7 @@ func parseBinary(typ uint32, b []byte, number int) (value, error) {
 		return v, err
 	}
 	if isString(typ) {
-		if err := checkText(b); err != nil {
+		if err := CheckText(b); err != nil {
 			return v, err
 		}
 		return parse(typ, string(b))
@@ -93,8 +93,8 @@ func checkSize(b []byte, size, number int) error {
 	return nil
 }
 
-// checkText checks that b is UTF-8 without a zero byte, as every text in a database is.
-func checkText(b []byte) error {
+// CheckText checks that b is UTF-8 without a zero byte, as every text in a database is.
+func CheckText(b []byte) error {
 	if utf8.Valid(b) {
 		if strings.IndexByte(string(b), 0) < 0 {
 			return nil
@@ -186,6 +186,8 @@ func fieldValue(typ uint32, field any) (value, error) {
 		}
 	case string:
 		v.text = f
+	case Result:
+		return cast(f.v, typ, -1)
 	case []string:
 		v.elems = f
 	case time.Time:
