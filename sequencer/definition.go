@@ -97,7 +97,9 @@ func Define(o Options) (Definition, error) {
 	if err != nil {
 		return Definition{}, err
 	}
-	d.first, d.restarted = at.last, o.Restart != nil
+	if o.Restart != nil {
+		d.first, d.restarted = at.last, true
+	}
 	return d, nil
 }
 

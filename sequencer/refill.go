@@ -126,15 +126,9 @@ func (s *Sequence) takeOff() (item Item, flight uint64) {
 func (s *Sequence) lease(item Item, count int64) (*stock, Item, error) {
 	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.StoreTimeout)
 	defer cancel()
-	l, err := s.r.store.Lease(ctx, LeaseRequest{
-		Incarnation: s.incarnation,
-		Version:     item.Version,
-		Count:       count,
-		Definition:  item.Definition,
-		High:        item.High,
-	})
+	l, err := s.r.store.Lease(ctx, item, count)
 	if err == nil {
-		item.Rev, item.Pos, item.High = l.Rev, l.Pos, l.High
+		item.Apply(l)
 		return newStock(Block{First: l.First, Count: l.Count, Increment: item.Definition.Increment}, At(l.First), l.Rev), item, nil
 	}
 	var conflict *Conflict

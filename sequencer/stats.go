@@ -99,8 +99,8 @@ func (c *countingStore) took(op string, err error) {
 	c.requests[Request{op, outcome}]++
 }
 
-func (c *countingStore) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
-	l, err := c.Store.Lease(ctx, r)
+func (c *countingStore) Lease(ctx context.Context, item Item, count int64) (Lease, error) {
+	l, err := c.Store.Lease(ctx, item, count)
 	c.took("lease", err)
 	return l, err
 }

@@ -29,11 +29,12 @@ func (c *Conflict) Error() string {
 
 // Leaser hands out ranges of sequences. Blocks come from a store, and may come from whatever else keeps these promises.
 type Leaser interface {
-	// Lease reserves at least one and at most r.Count consecutive values for the caller alone, by one atomic step that
-	// adds 1 to rev. It gives fewer than asked for where the range ends or a stretch that was leased before ends.
-	// *Conflict: the item has another version, is not active, is not handed out by the store or has no value left.
+	// Lease reserves at least one and at most count consecutive values of the item's incarnation and version for the
+	// caller alone, by one atomic step that adds 1 to rev. It gives fewer than asked for where the range ends, or where a
+	// stretch ends that was leased before. The rest of item is as the caller knows it and may be out of date.
+	// *Conflict: the stored item has another version, is not active, is not handed out by the store or has no value left.
 	// ErrNotFound: the sequence was dropped. ErrUnknownOutcome: the values must be taken for lost.
-	Lease(ctx context.Context, r LeaseRequest) (Lease, error)
+	Lease(ctx context.Context, item Item, count int64) (Lease, error)
 	// GiveBack moves the position back over values that were leased and not handed out. It is conditional on the version
 	// and on the rev of the caller's own last lease, so that it cannot take place after anybody else's write. It is sent
 	// once; whatever error it returns, the values must be taken for lost.
@@ -48,7 +49,8 @@ type Store interface {
 	// Get reads an item. ErrNotFound.
 	Get(ctx context.Context, incarnation string) (Item, error)
 	// Put writes a whole item. ifRev is the rev that the stored item must have, 0 for a new one; the written item gets
-	// ifRev + 1, whatever item.Rev says. *Conflict: it has another. ErrNotFound: ifRev is not 0 and there is none.
+	// ifRev + 1, whatever item.Rev says. *Conflict: it has another. ErrNotFound: ifRev is not 0 and there is none. An item
+	// that Item.Check refuses is not written.
 	Put(ctx context.Context, item Item, ifRev int64) error
 	// Delete removes an item that has the given rev. *Conflict; ErrNotFound.
 	Delete(ctx context.Context, incarnation string, ifRev int64) error
@@ -185,18 +187,6 @@ func (it *Item) place(at cursor) {
 	}
 }
 
-// LeaseRequest asks for a block.
-type LeaseRequest struct {
-	Incarnation string
-	Version     int64
-	// Count is the number of values wanted, at least 1.
-	Count int64
-	// Definition is that of the version: increment and bounds are used.
-	Definition Definition
-	// High is the item's as the caller saw it last. It is a hint that may save a store a request; it need not be right.
-	High *int64
-}
-
 // Lease is a reserved block: Count values from First on, Increment apart.
 type Lease struct {
 	First int64
@@ -217,12 +207,12 @@ type GiveBack struct {
 	Pos Position
 }
 
-// Grant works out the lease that r gets of an item: how a store that holds the item decides. It does not change the
-// item. It returns a *Conflict where Lease does.
-func Grant(it Item, r LeaseRequest) (Lease, error) {
-	d := r.Definition
-	count := min(r.Count, d.room(it.Pos))
-	if it.Version != r.Version || it.State != Active || it.Source != FromStore || count < 1 {
+// Grant works out the lease of at most count values that an item gives to a caller who knows a version of it: how a store
+// that holds the item decides. It does not change the item. It returns a *Conflict where Leaser.Lease does.
+func (it Item) Grant(version, count int64) (Lease, error) {
+	d := it.Definition
+	count = min(count, d.room(it.Pos))
+	if it.Version != version || it.State != Active || it.Source != FromStore || count < 1 {
 		return Lease{}, &Conflict{Item: it.Clone()}
 	}
 	first, _ := it.Pos.Value() // there is room, so it is a value
@@ -234,7 +224,7 @@ func Grant(it Item, r LeaseRequest) (Lease, error) {
 	return Lease{First: first, Count: count, Rev: it.Rev + 1, Pos: pos, High: &high}, nil
 }
 
-// Apply moves the item on by a lease that Grant gave.
+// Apply moves the item on by a lease of it.
 func (it *Item) Apply(l Lease) { it.Rev, it.Pos, it.High = l.Rev, l.Pos, clone(l.High) }
 
 // Return moves the item back by g, or returns a *Conflict.
@@ -286,6 +276,33 @@ func CheckOID(n int64) (uint32, error) {
 		}
 	}
 	return uint32(n), nil
+}
+
+// Check refuses an item that no version of this package would have written: what a store decoded may come from anywhere.
+func (it Item) Check() error {
+	d := it.Definition
+	least, greatest := At(d.Min).Plus(At(min(d.Increment, 0))), At(d.Max).Plus(At(max(d.Increment, 0)))
+	switch {
+	case it.Incarnation == "":
+		return errors.New("the incarnation is empty")
+	case it.Rev < 1 || it.Version < 1:
+		return fmt.Errorf("rev %d or version %d is less than 1", it.Rev, it.Version)
+	case it.State != Active && it.State != Revoking:
+		return fmt.Errorf("state %q is unknown", it.State)
+	case it.Source != FromStore && it.Source != FromUpstream && it.Source != Moving:
+		return fmt.Errorf("source %q is unknown", it.Source)
+	case it.Kind != Virtual && it.Kind != Mirrored:
+		return fmt.Errorf("kind %q is unknown", it.Kind)
+	case it.Mode != Cached && it.Mode != Strict:
+		return fmt.Errorf("mode %q is unknown", it.Mode)
+	}
+	if err := d.validate(); err != nil {
+		return err
+	}
+	if it.Pos.Compare(least) < 0 || it.Pos.Compare(greatest) > 0 {
+		return fmt.Errorf("pos %v is not between %v and %v", it.Pos, least, greatest)
+	}
+	return nil
 }
 
 func clone[T any](p *T) *T {

@@ -29,25 +29,38 @@ func New() *Store {
 	}
 }
 
+// lock begins a request, unless its caller's time is up.
+func (s *Store) lock(ctx context.Context) error {
+	err := ctx.Err()
+	if err == nil {
+		s.mu.Lock()
+	}
+	return err
+}
+
 // Lease implements sequencer.Leaser.
-func (s *Store) Lease(_ context.Context, r sequencer.LeaseRequest) (sequencer.Lease, error) {
-	s.mu.Lock()
+func (s *Store) Lease(ctx context.Context, known sequencer.Item, count int64) (sequencer.Lease, error) {
+	if err := s.lock(ctx); err != nil {
+		return sequencer.Lease{}, err
+	}
 	defer s.mu.Unlock()
-	item, ok := s.items[r.Incarnation]
+	item, ok := s.items[known.Incarnation]
 	if !ok {
 		return sequencer.Lease{}, sequencer.ErrNotFound
 	}
-	lease, err := sequencer.Grant(item, r)
+	lease, err := item.Grant(known.Version, count)
 	if err == nil {
 		item.Apply(lease)
-		s.items[r.Incarnation] = item
+		s.items[item.Incarnation] = item
 	}
 	return lease, err
 }
 
 // GiveBack implements sequencer.Leaser.
-func (s *Store) GiveBack(_ context.Context, g sequencer.GiveBack) error {
-	s.mu.Lock()
+func (s *Store) GiveBack(ctx context.Context, g sequencer.GiveBack) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
 	defer s.mu.Unlock()
 	item, ok := s.items[g.Incarnation]
 	if !ok {
@@ -61,8 +74,10 @@ func (s *Store) GiveBack(_ context.Context, g sequencer.GiveBack) error {
 }
 
 // Get implements sequencer.Store.
-func (s *Store) Get(_ context.Context, incarnation string) (sequencer.Item, error) {
-	s.mu.Lock()
+func (s *Store) Get(ctx context.Context, incarnation string) (sequencer.Item, error) {
+	if err := s.lock(ctx); err != nil {
+		return sequencer.Item{}, err
+	}
 	defer s.mu.Unlock()
 	item, ok := s.items[incarnation]
 	if !ok {
@@ -72,21 +87,28 @@ func (s *Store) Get(_ context.Context, incarnation string) (sequencer.Item, erro
 }
 
 // Put implements sequencer.Store.
-func (s *Store) Put(_ context.Context, item sequencer.Item, ifRev int64) error {
-	s.mu.Lock()
+func (s *Store) Put(ctx context.Context, item sequencer.Item, ifRev int64) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
 	defer s.mu.Unlock()
 	if err := s.check(item.Incarnation, ifRev); err != nil {
 		return err
 	}
 	item = item.Clone()
 	item.Rev = ifRev + 1
+	if err := item.Check(); err != nil {
+		return err
+	}
 	s.items[item.Incarnation] = item
 	return nil
 }
 
 // Delete implements sequencer.Store.
-func (s *Store) Delete(_ context.Context, incarnation string, ifRev int64) error {
-	s.mu.Lock()
+func (s *Store) Delete(ctx context.Context, incarnation string, ifRev int64) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
 	defer s.mu.Unlock()
 	if err := s.check(incarnation, ifRev); err != nil {
 		return err
@@ -108,8 +130,10 @@ func (s *Store) check(incarnation string, ifRev int64) error {
 }
 
 // Resolve implements sequencer.Store.
-func (s *Store) Resolve(_ context.Context, name sequencer.Name) (sequencer.Entry, error) {
-	s.mu.Lock()
+func (s *Store) Resolve(ctx context.Context, name sequencer.Name) (sequencer.Entry, error) {
+	if err := s.lock(ctx); err != nil {
+		return sequencer.Entry{}, err
+	}
 	defer s.mu.Unlock()
 	e, ok := s.names[name]
 	if !ok {
@@ -119,8 +143,10 @@ func (s *Store) Resolve(_ context.Context, name sequencer.Name) (sequencer.Entry
 }
 
 // Names implements sequencer.Store.
-func (s *Store) Names(_ context.Context, database string) ([]sequencer.Entry, error) {
-	s.mu.Lock()
+func (s *Store) Names(ctx context.Context, database string) ([]sequencer.Entry, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
 	defer s.mu.Unlock()
 	var entries []sequencer.Entry
 	for n, e := range s.names {
@@ -132,8 +158,10 @@ func (s *Store) Names(_ context.Context, database string) ([]sequencer.Entry, er
 }
 
 // PutName implements sequencer.Store.
-func (s *Store) PutName(_ context.Context, e sequencer.Entry) error {
-	s.mu.Lock()
+func (s *Store) PutName(ctx context.Context, e sequencer.Entry) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
 	defer s.mu.Unlock()
 	if _, ok := s.names[e.Name]; ok {
 		return sequencer.ErrExists
@@ -143,8 +171,10 @@ func (s *Store) PutName(_ context.Context, e sequencer.Entry) error {
 }
 
 // DeleteName implements sequencer.Store.
-func (s *Store) DeleteName(_ context.Context, name sequencer.Name, incarnation string) error {
-	s.mu.Lock()
+func (s *Store) DeleteName(ctx context.Context, name sequencer.Name, incarnation string) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
 	defer s.mu.Unlock()
 	if s.names[name].Incarnation != incarnation {
 		return sequencer.ErrNotFound
@@ -154,15 +184,19 @@ func (s *Store) DeleteName(_ context.Context, name sequencer.Name, incarnation s
 }
 
 // Feed implements sequencer.Store.
-func (s *Store) Feed(context.Context) (sequencer.Feed, error) {
-	s.mu.Lock()
+func (s *Store) Feed(ctx context.Context) (sequencer.Feed, error) {
+	if err := s.lock(ctx); err != nil {
+		return sequencer.Feed{}, err
+	}
 	defer s.mu.Unlock()
 	return s.feed, nil
 }
 
 // Announce implements sequencer.Store.
-func (s *Store) Announce(_ context.Context, a sequencer.Announcement) (int64, error) {
-	s.mu.Lock()
+func (s *Store) Announce(ctx context.Context, a sequencer.Announcement) (int64, error) {
+	if err := s.lock(ctx); err != nil {
+		return 0, err
+	}
 	defer s.mu.Unlock()
 	s.feed.Rev++
 	if a.Names {
@@ -175,8 +209,10 @@ func (s *Store) Announce(_ context.Context, a sequencer.Announcement) (int64, er
 }
 
 // NextOID implements sequencer.Store.
-func (s *Store) NextOID(context.Context) (uint32, error) {
-	s.mu.Lock()
+func (s *Store) NextOID(ctx context.Context) (uint32, error) {
+	if err := s.lock(ctx); err != nil {
+		return 0, err
+	}
 	defer s.mu.Unlock()
 	s.oid--
 	s.feed.Rev++
