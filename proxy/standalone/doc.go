@@ -12,8 +12,8 @@
 //	session.go             message loop, errors
 //	simple.go, extended.go the two query protocols
 //	prepare.go             SQL text -> command
-//	select.go, expression.go, function.go, sequence.go     SELECT and VALUES
-//	transaction.go, set.go, setting.go, utility.go   the other commands
+//	select.go, expression.go, function.go, sequence.go, catalog.go   SELECT and VALUES
+//	transaction.go, set.go, settings.go, setting.go, utility.go      the other commands
 //
 // Each session runs in one goroutine, which belongs to the Backend: Close ends and awaits all of them.
 package standalone

@@ -62,6 +62,13 @@ func (b *builder) build(stmt *pg_query.SelectStmt, declared []uint32) (*command,
 		}
 		b.params = append(b.params, param{typ: typ, used: typ != 0})
 	}
+	if c, ok, err := b.typeLookup(stmt); ok || err != nil {
+		if err != nil {
+			return nil, nil, err
+		}
+		params, err := b.paramTypes()
+		return c, params, err
+	}
 	a := &sqlrewrite.Answer{Read: -1}
 	var err error
 	if len(stmt.ValuesLists) > 0 {
@@ -146,6 +153,9 @@ func (b *builder) targets(a *sqlrewrite.Answer, stmt *pg_query.SelectStmt) error
 
 // row reads the one row of a SELECT.
 func (b *builder) row(stmt *pg_query.SelectStmt) ([]target, error) {
+	if stmt.WithClause != nil {
+		return nil, unsupported("WITH")
+	}
 	sources, err := b.from(stmt.FromClause)
 	if err != nil {
 		return nil, err
@@ -259,6 +269,11 @@ func (b *builder) from(clause []*pg_query.Node) ([]source, error) {
 			src, err = b.fromFunction(item.RangeFunction)
 		case *pg_query.Node_RangeVar:
 			err = b.relation(item.RangeVar)
+		case *pg_query.Node_JoinExpr:
+			// The relations that are joined have better errors.
+			if _, err = b.from([]*pg_query.Node{item.JoinExpr.Larg, item.JoinExpr.Rarg}); err == nil {
+				err = unsupported("a join")
+			}
 		default:
 			err = unsupported("a FROM clause of this form")
 		}

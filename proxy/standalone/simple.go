@@ -10,11 +10,11 @@ func (s *session) query(body []byte) error {
 	if err != nil {
 		return errorf("08P01", "invalid string in message")
 	}
-	delete(s.statements, "")
-	delete(s.portals, "")
 	if err := s.checkEncoding(text); err != nil {
 		return err
 	}
+	delete(s.statements, "")
+	delete(s.portals, "")
 	tree, err := parseText(text)
 	if err != nil {
 		return err
