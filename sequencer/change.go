@@ -117,7 +117,7 @@ func (s *Sequence) freeze(ctx context.Context) error {
 		if !s.frozen {
 			s.frozen, mine = true, true
 		}
-		if mine && !s.flying {
+		if mine && s.flying == 0 {
 			break
 		}
 		wake := s.wake

@@ -33,7 +33,7 @@ func (s *Sequence) refill() {
 		block, after, err := s.lease(item, count)
 
 		s.mu.Lock()
-		s.flying = false
+		s.flying--
 		if err == nil {
 			s.install(block, after)
 		}
@@ -117,7 +117,7 @@ func (s *Sequence) tick() {
 
 // takeOff marks that a lease is sent, and returns what it is for. s.mu is held.
 func (s *Sequence) takeOff() (item Item, flight uint64) {
-	s.flying = true
+	s.flying++
 	s.flights++
 	return s.item, s.flights
 }

@@ -136,6 +136,16 @@ func (r *Registry) spawn(f func()) bool {
 	return true
 }
 
+// running returns ErrShuttingDown when the registry is closed.
+func (r *Registry) running() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return errShuttingDown
+	}
+	return nil
+}
+
 // rest waits, and reports whether to go on after.
 func (r *Registry) rest(d time.Duration) bool {
 	if d > 0 {
@@ -175,14 +185,13 @@ func (r *Registry) Lookup(ctx context.Context, name Name) (*Sequence, error) {
 	if b := r.bindings.get(name); b.seq != nil && !b.seq.gone.Load() {
 		return b.seq, nil
 	}
+	if err := r.running(); err != nil {
+		return nil, err
+	}
 	r.mu.Lock()
 	until, absent := r.absent[name]
-	closed := r.closed
 	r.mu.Unlock()
-	switch {
-	case closed:
-		return nil, errShuttingDown
-	case absent && r.cfg.Clock.Now().Before(until):
+	if absent && r.cfg.Clock.Now().Before(until) {
 		return nil, undefined(name)
 	}
 	// Callers who miss a name at the same time share one read. It is nobody's own, so it does not end with one of them.
@@ -211,6 +220,9 @@ func (r *Registry) find(name Name) (*Sequence, error) {
 		return nil, undefined(name)
 	}
 	if err != nil {
+		if err := r.running(); err != nil {
+			return nil, err
+		}
 		return nil, storeFailure("look up the sequence", err)
 	}
 	return r.bind(entry, item, epoch)
@@ -314,6 +326,9 @@ func (r *Registry) Create(ctx context.Context, name Name, d Definition) (*Sequen
 	if err := d.validate(); err != nil {
 		return nil, err
 	}
+	if err := r.running(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.StoreTimeout)
 	defer cancel()
 	if _, _, err := r.resolve(ctx, name); err == nil {
@@ -364,6 +379,9 @@ func (r *Registry) Alter(ctx context.Context, name Name, o Options) error {
 func (r *Registry) Rename(ctx context.Context, from, to Name) error {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.StoreTimeout)
 	defer cancel()
+	if err := r.running(); err != nil {
+		return err
+	}
 	entry, item, err := r.resolve(ctx, from)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -448,10 +466,9 @@ func timeOf(stamp string) string {
 	return t
 }
 
-// incarnation makes the id of a new life of a sequence: the time in milliseconds and 80 random bits, so that ids sort by
-// age.
+// incarnation makes the id of a new life of a sequence: the time in nanoseconds and 64 random bits, so that ids sort by age.
 func (r *Registry) incarnation() string {
-	return fmt.Sprintf("%012x", r.cfg.Clock.Now().UnixMilli()) + token(10)
+	return fmt.Sprintf("%016x", r.cfg.Clock.Now().UnixNano()) + token(8)
 }
 
 // token is n random bytes in hexadecimal.

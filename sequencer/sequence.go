@@ -33,8 +33,8 @@ type Sequence struct {
 	spent, leases uint64
 	// frozen: a change is under way; no lease is sent and no value handed out.
 	frozen bool
-	// flying: a lease is on its way to the store. flights counts those sent.
-	flying  bool
+	// flying counts the leases that are on their way to the store, flights those sent.
+	flying  int
 	flights uint64
 	// verdict is what lease number verdictOf found to be final for those who waited for it: exhausted, and the like.
 	verdict   error
@@ -146,18 +146,46 @@ type State struct {
 func (s *Sequence) State(ctx context.Context) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.r.cfg.StoreTimeout)
 	defer cancel()
-	item, err := s.r.store.Get(ctx, s.incarnation)
-	if err != nil {
-		return State{}, s.failed("read the sequence", err)
+	for {
+		flights, err := s.landed(ctx)
+		if err != nil {
+			return State{}, err
+		}
+		item, err := s.r.store.Get(ctx, s.incarnation)
+		if err != nil {
+			return State{}, s.failed("read the sequence", err)
+		}
+		s.mu.Lock()
+		pos, current := item.Pos, s.flights == flights || s.item.Mode == Strict
+		if rest, rev, ok := s.rest(); ok && rev == item.Rev {
+			pos = rest
+		}
+		s.mu.Unlock()
+		if current {
+			at := item.cursor(pos)
+			return State{LastValue: at.last, IsCalled: at.called}, nil
+		}
+		// A block was leased meanwhile: what was read is not comparable with what is held.
 	}
+}
+
+// landed waits until no lease of a cached sequence is on its way, and returns the number of those sent so far.
+func (s *Sequence) landed(ctx context.Context) (flights uint64, err error) {
 	s.mu.Lock()
-	pos := item.Pos
-	if rest, rev, ok := s.rest(); ok && rev == item.Rev {
-		pos = rest
+	defer s.mu.Unlock()
+	for s.flying > 0 && s.item.Mode != Strict {
+		wake := s.wake
+		s.mu.Unlock()
+		select {
+		case <-wake:
+		case <-ctx.Done():
+		}
+		s.mu.Lock()
+		if err := ctx.Err(); err != nil {
+			return 0, storeFailure("read the sequence", err)
+		}
 	}
-	s.mu.Unlock()
-	at := item.cursor(pos)
-	return State{LastValue: at.last, IsCalled: at.called}, nil
+	return s.flights, s.over
 }
 
 // wait is Next for a caller that found no value in the current stock. It returns up to n values.

@@ -57,7 +57,8 @@ func (r *Registry) put(ctx context.Context, item Item, ifRev int64) error {
 		})
 }
 
-// putName adds a name. ErrExists: it points to another incarnation that lives. One that points to nothing is replaced.
+// putName adds a name, unless it is there. ErrExists: it points to another incarnation that lives. One that points to
+// nothing, which a DROP or a RENAME that died may leave, is replaced.
 func (r *Registry) putName(ctx context.Context, e Entry) error {
 	write := func(ctx context.Context) error { return r.store.PutName(ctx, e) }
 	landed := func(ctx context.Context) (bool, error) {
@@ -72,8 +73,11 @@ func (r *Registry) putName(ctx context.Context, e Entry) error {
 		return err
 	}
 	stored, readErr := r.store.Resolve(ctx, e.Name)
-	if readErr != nil {
+	switch {
+	case readErr != nil:
 		return err
+	case stored.Incarnation == e.Incarnation:
+		return nil // the work of a RENAME that died
 	}
 	if _, readErr := r.store.Get(ctx, stored.Incarnation); !errors.Is(readErr, ErrNotFound) {
 		return err

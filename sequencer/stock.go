@@ -5,8 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// maxBlock bounds the values of one block, far from where the claim counter could overflow.
-const maxBlock = 1 << 60
+// maxBlock bounds the values of one block and of one claim, so that the claim counter cannot overflow: it would take
+// millions of claims at the same moment.
+const maxBlock = 1 << 40
 
 // Block is a range of values: First, First + Increment, ... Count of them.
 type Block struct {
@@ -16,21 +17,25 @@ type Block struct {
 // Last returns the block's last value.
 func (b Block) Last() int64 { return b.First + (b.Count-1)*b.Increment }
 
-// stock is a leased block from which callers claim values. Everything but the two counters is fixed, and all that a claim
-// touches lies in one cache line.
+// stock is a leased block from which callers claim values.
 type stock struct {
 	Block
-	// claimed counts the claims, successful or not; values below Count belong to their claimers. It only grows, and
-	// close makes it huge.
-	claimed atomic.Int64
 	// refillAt is the claim from which on the next block is wanted.
 	refillAt atomic.Int64
-
 	// rev is the item's after the lease, and before is the position that the lease (or the remainder that this is) began
 	// at. It differs from First only where a lease wrapped round a CYCLE.
 	rev    int64
 	before Position
+
+	// claimed counts the claims, successful or not; values below Count belong to their claimers. It only grows, and
+	// close makes it huge. It is all that a claim writes, and has a cache line to itself.
+	_       [cacheLine]byte
+	claimed atomic.Int64
+	_       [cacheLine - 8]byte
 }
+
+// cacheLine is the size of a cache line in bytes, or of two where they are fetched in pairs.
+const cacheLine = 128
 
 func newStock(b Block, before Position, rev int64) *stock {
 	s := &stock{Block: b, before: before, rev: rev}
@@ -40,6 +45,9 @@ func newStock(b Block, before Position, rev int64) *stock {
 
 // claim takes up to n values; the block has Count 0 when there is none left.
 func (s *stock) claim(n int64) (b Block) {
+	if s.claimed.Load() >= s.Count {
+		return b // without adding to the counter
+	}
 	if i := s.claimed.Add(n) - n; i < s.Count {
 		b = Block{First: s.First + i*s.Increment, Count: min(n, s.Count-i), Increment: s.Increment}
 	}

@@ -69,7 +69,7 @@ func (s *Sequence) combine() {
 		block, after, err := s.lease(item, count)
 
 		s.mu.Lock()
-		s.flying = false
+		s.flying--
 		if err == nil {
 			s.item = after
 			s.leases++
