@@ -63,7 +63,7 @@ func (s *Sequence) change(ctx context.Context, edit func(*Item, cursor) error) e
 		return err
 	}
 	defer s.thaw()
-	item, err := s.r.store.Get(ctx, s.incarnation)
+	item, err := s.r.get(ctx, s.incarnation)
 	for {
 		if err != nil {
 			return s.failed("change the sequence", err)

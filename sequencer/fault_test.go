@@ -129,7 +129,7 @@ func underFaults(t *testing.T, seed uint64, o sequencer.Options) {
 func TestLostAnswersAreSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		for _, fault := range []faultstore.Fault{{After: faultstore.ErrLost}, {Before: faultstore.ErrLost}} {
+		for _, fault := range []faultstore.Fault{{After: faultstore.ErrLost}, {Before: faultstore.ErrLost}, {Before: faultstore.ErrRefused}} {
 			backing := memstore.New()
 			store := faultstore.New(backing, nil)
 			r := open(t, store, sequencer.Config{})
@@ -147,7 +147,7 @@ func TestLostAnswersAreSettled(t *testing.T) {
 					return fault
 				})
 			}
-			for _, op := range []string{"put", "put_name", "announce"} {
+			for _, op := range []string{"put", "put_name", "announce", "next_oid", "resolve"} {
 				lose(op)
 				s := create(t, r, "s"+op, sequencer.Options{})
 				require.EqualValues(t, 1, next(t, s), op)
@@ -166,10 +166,11 @@ func TestLostAnswersAreSettled(t *testing.T) {
 				lose(op)
 				require.NoError(t, r.Rename(ctx, name("sput"), name("renamed")), op)
 				require.NoError(t, r.Rename(ctx, name("renamed"), name("sput")), op)
-				require.Len(t, must(backing.Names(ctx, "shop")), 3)
+				require.Len(t, must(backing.Names(ctx, "shop")), 5)
 			}
-			for _, op := range []string{"delete_name", "delete", "announce"} {
-				n := map[string]string{"delete_name": "sput", "delete": "sput_name", "announce": "sannounce"}[op]
+			for n, op := range map[string]string{
+				"sput": "delete_name", "sput_name": "delete", "sannounce": "announce", "snext_oid": "get", "sresolve": "",
+			} {
 				lose(op)
 				require.NoError(t, r.Drop(ctx, name(n)), op)
 			}

@@ -22,7 +22,7 @@ type Registry struct {
 	// ctx ends when the registry is closed, after the remainders were given back; what runs in the background uses it.
 	ctx    context.Context
 	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	tasks  tasks
 
 	// bindings are the names known to exist.
 	bindings overlay[Name, binding]
@@ -42,6 +42,13 @@ type Registry struct {
 	unsaid []Announcement
 	// former are the counts of sequences that are gone.
 	former Stats
+}
+
+// tasks are the goroutines that Close waits for. They have a lock of their own, as they are started under others.
+type tasks struct {
+	mu     sync.Mutex
+	closed bool
+	wg     sync.WaitGroup
 }
 
 // binding is a name that exists.
@@ -88,10 +95,13 @@ func (r *Registry) Close(ctx context.Context) error {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
-		r.wg.Wait()
+		r.tasks.wg.Wait()
 		return nil
 	}
 	r.closed = true
+	r.tasks.mu.Lock()
+	r.tasks.closed = true
+	r.tasks.mu.Unlock()
 	var open []*Sequence
 	for _, s := range r.sequences {
 		open = append(open, s)
@@ -118,7 +128,7 @@ func (r *Registry) Close(ctx context.Context) error {
 	}
 	err := g.Wait()
 	r.cancel()
-	r.wg.Wait()
+	r.tasks.wg.Wait()
 	if err != nil {
 		return fmt.Errorf("sequencer: remainders were not given back and are gaps: %w", err)
 	}
@@ -127,12 +137,12 @@ func (r *Registry) Close(ctx context.Context) error {
 
 // spawn runs f in a goroutine that Close waits for. It reports whether it did: not when the registry is closed.
 func (r *Registry) spawn(f func()) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
+	r.tasks.mu.Lock()
+	defer r.tasks.mu.Unlock()
+	if r.tasks.closed {
 		return false
 	}
-	r.wg.Go(f)
+	r.tasks.wg.Go(f)
 	return true
 }
 
@@ -163,6 +173,10 @@ func (r *Registry) rest(d time.Duration) bool {
 func (r *Registry) tick() {
 	for r.rest(time.Second) {
 		for _, s := range r.open() {
+			if s.gone.Load() {
+				r.forget(s)
+				continue
+			}
 			s.tick()
 		}
 	}
@@ -230,11 +244,11 @@ func (r *Registry) find(name Name) (*Sequence, error) {
 
 // resolve reads a name and its item. A name without an item, which a DROP or a RENAME that died may leave, is ErrNotFound.
 func (r *Registry) resolve(ctx context.Context, name Name) (Entry, Item, error) {
-	entry, err := r.store.Resolve(ctx, name)
+	entry, err := again(ctx, r, func() (Entry, error) { return r.store.Resolve(ctx, name) })
 	if err != nil {
 		return Entry{}, Item{}, err
 	}
-	item, err := r.store.Get(ctx, entry.Incarnation)
+	item, err := r.get(ctx, entry.Incarnation)
 	return entry, item, err
 }
 
@@ -267,7 +281,7 @@ func (r *Registry) bind(e Entry, item Item, epoch uint64) (*Sequence, error) {
 	}
 	s := r.sequences[e.Incarnation]
 	if s == nil || s.gone.Load() {
-		r.count(s)
+		r.keepCounts(s)
 		s = newSequence(r, e, item)
 		r.sequences[e.Incarnation] = s
 	}
@@ -281,6 +295,19 @@ func (r *Registry) bind(e Entry, item Item, epoch uint64) (*Sequence, error) {
 		}
 	}
 	return s, nil
+}
+
+// forget removes a sequence that has ended, and its name.
+func (r *Registry) forget(s *Sequence) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sequences[s.incarnation] == s {
+		r.keepCounts(s)
+		delete(r.sequences, s.incarnation)
+	}
+	if n := s.Name(); r.bindings.get(n).seq == s {
+		r.bindings.set(n, binding{})
+	}
 }
 
 // LookupOID finds a sequence of a database by its OID. ErrUndefined.
@@ -314,7 +341,7 @@ func (r *Registry) LookupOID(ctx context.Context, database string, oid uint32) (
 func (r *Registry) List(ctx context.Context, database string) ([]Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.StoreTimeout)
 	defer cancel()
-	entries, err := r.store.Names(ctx, database)
+	entries, err := again(ctx, r, func() ([]Entry, error) { return r.store.Names(ctx, database) })
 	if err != nil {
 		return nil, storeFailure("list the sequences", err)
 	}
@@ -336,7 +363,7 @@ func (r *Registry) Create(ctx context.Context, name Name, d Definition) (*Sequen
 	} else if !errors.Is(err, ErrNotFound) {
 		return nil, storeFailure("create the sequence", err)
 	}
-	oid, err := r.store.NextOID(ctx)
+	oid, err := r.nextOID(ctx)
 	if err != nil {
 		return nil, storeFailure("create the sequence", err)
 	}

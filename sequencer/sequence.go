@@ -151,7 +151,7 @@ func (s *Sequence) State(ctx context.Context) (State, error) {
 		if err != nil {
 			return State{}, err
 		}
-		item, err := s.r.store.Get(ctx, s.incarnation)
+		item, err := s.r.get(ctx, s.incarnation)
 		if err != nil {
 			return State{}, s.failed("read the sequence", err)
 		}

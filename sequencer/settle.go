@@ -7,35 +7,62 @@ import (
 
 // The writes here end with a known outcome, or with ErrUnknownOutcome when the store could not be read back in time.
 
-// attempts bounds how often a write is sent when the answers are lost.
+// attempts bounds how often a request is sent that fails or whose answer is lost.
 const attempts = 4
 
+// decided reports whether an error is the store's word on the matter rather than a failure.
+func decided(err error) bool {
+	var conflict *Conflict
+	return err == nil || errors.As(err, &conflict) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrExists)
+}
+
+// again repeats a request that may be repeated while the store fails.
+func again[T any](ctx context.Context, r *Registry, request func() (T, error)) (T, error) {
+	for n := 1; ; n++ {
+		answer, err := request()
+		if decided(err) || n == attempts || ctx.Err() != nil || !r.rest(r.cfg.pause(n)) {
+			return answer, err
+		}
+	}
+}
+
+// get reads an item.
+func (r *Registry) get(ctx context.Context, incarnation string) (Item, error) {
+	return again(ctx, r, func() (Item, error) { return r.store.Get(ctx, incarnation) })
+}
+
+// nextOID gets an OID. One whose answer was lost is never used.
+func (r *Registry) nextOID(ctx context.Context) (uint32, error) {
+	return again(ctx, r, func() (uint32, error) { return r.store.NextOID(ctx) })
+}
+
 // settle runs write until its outcome is known: landed reads back whether a write whose answer was lost took place.
+// ErrUnknownOutcome: it could not be told in time.
 func (r *Registry) settle(ctx context.Context, write func(context.Context) error, landed func(context.Context) (bool, error)) error {
 	var lost error
 	for n := 1; ; n++ {
 		err := write(ctx)
-		if !errors.Is(err, ErrUnknownOutcome) {
-			if err == nil || lost == nil {
-				return err
-			}
-			// A refusal may be the work of the write before it.
-			done, readErr := landed(ctx)
-			if readErr != nil {
-				return errors.Join(lost, readErr)
-			}
-			if done {
-				return nil
-			}
+		switch {
+		case errors.Is(err, ErrUnknownOutcome):
+			lost = err
+		case decided(err) && (err == nil || lost == nil):
 			return err
 		}
-		lost = err
-		if n == attempts || ctx.Err() != nil || !r.rest(r.cfg.pause(n)) {
-			return lost
+		if lost != nil {
+			// A refusal may be the work of the write before it.
+			done, readErr := landed(ctx)
+			switch {
+			case readErr == nil && done:
+				return nil
+			case readErr == nil && decided(err):
+				return err
+			}
 		}
-		done, err := landed(ctx)
-		if err == nil && done {
-			return nil
+		if n == attempts || ctx.Err() != nil || !r.rest(r.cfg.pause(n)) {
+			if lost != nil {
+				return lost
+			}
+			return err
 		}
 		// It did not land, or not yet: the same conditional write is sent again, and lands at most once.
 	}
@@ -107,7 +134,7 @@ func (r *Registry) deleteName(ctx context.Context, e Entry) error {
 
 // deleteItem removes an item, whatever its rev.
 func (r *Registry) deleteItem(ctx context.Context, incarnation string) error {
-	item, err := r.store.Get(ctx, incarnation)
+	item, err := r.get(ctx, incarnation)
 	for err == nil {
 		err = r.settle(ctx,
 			func(ctx context.Context) error { return r.store.Delete(ctx, incarnation, item.Rev) },

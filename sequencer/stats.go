@@ -55,8 +55,8 @@ func (r *Registry) Stats() Stats {
 	return total
 }
 
-// count keeps the counts of a sequence that is replaced. r.mu is held.
-func (r *Registry) count(s *Sequence) {
+// keepCounts keeps the counts of a sequence that is forgotten. r.mu is held.
+func (r *Registry) keepCounts(s *Sequence) {
 	if s == nil {
 		return
 	}
