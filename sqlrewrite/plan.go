@@ -265,6 +265,6 @@ type Option struct {
 	None bool
 	// Parts are the name parts of "as" (without array or typmod marks) and "owned_by".
 	Parts []string
-	// Start is the option's byte offset in Plan.Text, for the error's position.
-	Start int
+	// Start is the option's byte offset in Plan.Text, and ValueStart that of the type of "as", for error positions.
+	Start, ValueStart int
 }

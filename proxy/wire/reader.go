@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -65,7 +66,7 @@ func (r *Reader) Frame(body int) ([]byte, error) {
 }
 
 // Forward consumes the message whose header Next told and appends it to w. A message larger than the buffer is
-// streamed.
+// streamed, without the beforeRead hook: the caller may hold w's lock.
 func (r *Reader) Forward(w *Writer, body int) error {
 	n := HeaderLen + body
 	for n > 0 {
@@ -118,9 +119,31 @@ func (r *Reader) Startup(limit int) ([]byte, error) {
 	return packet, nil
 }
 
+// SetBeforeRead changes the hook that NewReader was given.
+func (r *Reader) SetBeforeRead(hook func() error) { r.beforeRead = hook }
+
+// Rest is everything that was not yet handed out, as a plain stream. The Reader must not be used any more.
+func (r *Reader) Rest() io.Reader {
+	return io.MultiReader(bytes.NewReader(r.buf[r.r:r.w]), r.src)
+}
+
+// Await waits until the message whose header Next told is here whole, unless it is larger than the buffer. After it
+// Forward runs without a wait for all but large messages.
+func (r *Reader) Await(body int) error {
+	if n := HeaderLen + body; n <= bufferSize {
+		return r.fill(n)
+	}
+	return nil
+}
+
 // fill reads until n bytes are unread in the buffer.
 func (r *Reader) fill(n int) error {
 	for r.w-r.r < n {
+		if r.beforeRead != nil {
+			if err := r.beforeRead(); err != nil {
+				return err
+			}
+		}
 		if err := r.read(); err != nil {
 			if errors.Is(err, io.EOF) && r.w > r.r {
 				return io.ErrUnexpectedEOF
@@ -149,11 +172,6 @@ func (r *Reader) read() error {
 		r.r = 0
 		r.buf = grown
 	}
-	if r.beforeRead != nil {
-		if err := r.beforeRead(); err != nil {
-			return err
-		}
-	}
 	n, err := r.src.Read(r.buf[r.w:])
 	r.w += n
 	if n > 0 {
@@ -163,4 +181,14 @@ func (r *Reader) read() error {
 		err = io.ErrNoProgress
 	}
 	return err
+}
+
+// Peek returns the first n bytes of the frame whose header Next told, or the whole frame when it is shorter, without
+// consuming them.
+func (r *Reader) Peek(body, n int) ([]byte, error) {
+	n = min(n, HeaderLen+body)
+	if err := r.fill(n); err != nil {
+		return nil, err
+	}
+	return r.buf[r.r : r.r+n], nil
 }

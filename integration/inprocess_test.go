@@ -1,0 +1,115 @@
+package integration
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	gosync "sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/nextvald/nextvald/proxy"
+	"github.com/nextvald/nextvald/sequencer"
+	"github.com/nextvald/nextvald/sequencer/dynamostore"
+)
+
+// environment is the value of a variable that `make test` sets.
+func environment(t testing.TB, name string) string {
+	t.Helper()
+	v := os.Getenv(name)
+	if v == "" {
+		t.Fatalf("%s is not set: run `make test`, or name an existing server in it", name)
+	}
+	return v
+}
+
+// tcp dials the upstream of an in-process proxy.
+type tcp string
+
+func (a tcp) Dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", string(a))
+}
+
+var inProcess struct {
+	once gosync.Once
+	addr string
+	err  error
+}
+
+// proxied is the URL of a database behind a proxy that runs in the test's process, on a table of its own.
+func proxied(t testing.TB, upstream string) string {
+	t.Helper()
+	u, err := url.Parse(upstream)
+	require.NoError(t, err)
+	endpoint := environment(t, "NEXTVALD_TEST_DYNAMODB")
+	inProcess.once.Do(func() {
+		inProcess.err = func() error {
+			store, err := dynamostore.Open(context.Background(), dynamostore.Config{
+				Table: "inprocess-" + rand.Text(), Region: "us-east-1", Endpoint: endpoint, Namespace: "test",
+				Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""),
+			})
+			if err != nil {
+				return err
+			}
+			log := slog.New(slog.NewTextHandler(io.Discard, nil))
+			registry, err := sequencer.Open(context.Background(), store, sequencer.Config{Logger: log})
+			if err != nil {
+				return err
+			}
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				return err
+			}
+			server := proxy.New(proxy.Config{Logger: log, Upstream: tcp(u.Host), Sequences: registry, DialTimeout: 5 * time.Second})
+			go func() { _ = server.Serve(context.Background(), l) }()
+			inProcess.addr = l.Addr().String()
+			return nil
+		}()
+	})
+	require.NoError(t, inProcess.err)
+	u.Host = inProcess.addr
+	return u.String()
+}
+
+// freshDatabase creates a database in the upstream and returns its URL there.
+func freshDatabase(t testing.TB) string {
+	t.Helper()
+	admin := environment(t, "NEXTVALD_TEST_UPSTREAM")
+	u, err := url.Parse(admin)
+	require.NoError(t, err)
+	name := "test_" + strings.ToLower(rand.Text()[:12])
+	exec(t, admin, "CREATE DATABASE "+name)
+	t.Cleanup(func() { exec(t, admin, fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", name)) })
+	u.Path = "/" + name
+	return u.String()
+}
+
+// twins are two fresh databases: the first is reached directly, the second through a proxy.
+func twins(t testing.TB) (direct, through string) {
+	t.Helper()
+	return freshDatabase(t), proxied(t, freshDatabase(t))
+}
+
+func exec(t testing.TB, url string, statements ...string) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	conn, err := pgx.Connect(ctx, url)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(ctx) }()
+	for _, sql := range statements {
+		_, err := conn.Exec(ctx, sql)
+		require.NoError(t, err, sql)
+	}
+}

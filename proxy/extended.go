@@ -1,0 +1,717 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/nextvald/nextvald/proxy/answer"
+	"github.com/nextvald/nextvald/proxy/wire"
+	"github.com/nextvald/nextvald/sqlrewrite"
+)
+
+const (
+	// namesLimit is how much of a Bind, Describe, Execute or Close is looked at for its names.
+	namesLimit = 4096
+	// maxParameters is what the 16-bit count of a Bind holds.
+	maxParameters = 65535
+)
+
+// parse handles a Parse message.
+func (x *session) parse(body int) error {
+	frame, err := x.in.Frame(body)
+	if err != nil {
+		return err
+	}
+	m, err := wire.DecodeParse(frame[wire.HeaderLen:])
+	if err != nil {
+		return x.send(expectation{kind: wire.TypeParse}, frame) // the upstream says what is wrong with it
+	}
+	st := &statement{name: m.Name, text: m.Query, declared: m.ParameterOIDs, traits: sqlrewrite.Scan(m.Query, x.known)}
+	if st.traits&interesting == 0 {
+		return x.parsePassed(st, frame)
+	}
+	status, open := x.transaction()
+	switch {
+	case !open:
+		return errOver
+	case status == failed:
+		return x.parsePassed(st, frame)
+	}
+	plan, err := x.plan(m.Query, st.traits)
+	if err != nil {
+		return x.fail(err)
+	}
+	if plan == nil || len(plan.Statements) != 1 {
+		return x.parsePassed(st, frame)
+	}
+	st.plan, st.parsed, x.text = plan, &plan.Statements[0], m.Query
+	if err := x.checkCreates(st.parsed); err != nil {
+		return x.fail(err)
+	}
+	switch st.parsed.Kind {
+	case sqlrewrite.KindUse:
+		return x.parseUse(st, frame)
+	case sqlrewrite.KindDDL:
+		ours, err := x.ownsDDL(st.parsed)
+		if err != nil {
+			return x.fail(err)
+		}
+		if ours {
+			return x.parseLocal(st)
+		}
+	case sqlrewrite.KindDeallocate:
+		if p := x.prepared[st.parsed.Deallocate]; st.parsed.Deallocate != "" && p != nil && p.onlyHere() {
+			return x.parseLocal(st)
+		}
+	}
+	return x.parsePassed(st, frame)
+}
+
+// parseUse prepares a statement with sequence calls or reads.
+func (x *session) parseUse(st *statement, frame []byte) error {
+	u, err := x.resolveUse(st.parsed, nil, false)
+	if err != nil {
+		return x.fail(err)
+	}
+	later := u.later()
+	if !u.any() && !later {
+		return x.parsePassed(st, frame)
+	}
+	if err := u.check(); err != nil {
+		return x.fail(err)
+	}
+	if a := st.parsed.Answer; a != nil && u.all() {
+		if params, ok := finalParams(st.parsed, st.declared); ok {
+			if columns, ok := answer.Columns(a, params); ok {
+				st.params, st.columns = params, columns
+				return x.parseLocal(st)
+			}
+		}
+	}
+	if !u.any() && !u.editable() {
+		return x.parsePassed(st, frame)
+	}
+	return x.parseEdited(st, u)
+}
+
+// parsePassed sends a Parse on as it is.
+func (x *session) parsePassed(st *statement, frame []byte) error {
+	if x.taken(st.name) && x.prepared[st.name].onlyHere() {
+		return x.fail(errStatementExists(st.name))
+	}
+	e := expectation{kind: wire.TypeParse}
+	switch {
+	case st.name != "" || st.effects():
+		x.prepared[st.name] = st
+		e.x = &special{statement: st}
+	default:
+		delete(x.prepared, "")
+	}
+	x.noteTraits(st.traits)
+	return x.send(e, frame)
+}
+
+// parseLocal prepares a statement that is answered here.
+func (x *session) parseLocal(st *statement) error {
+	if x.taken(st.name) {
+		return x.fail(errStatementExists(st.name))
+	}
+	if a := st.parsed.Answer; a != nil {
+		if err := answer.Constants(a, st.columns); err != nil {
+			return x.fail(err)
+		}
+	}
+	st.mode = local
+	x.prepared[st.name] = st
+	return x.respondSpecial(wire.AppendEmpty(nil, wire.TypeParseComplete), st)
+}
+
+// parseEdited sends a Parse with parameters of ours in the place of calls and reads. Their values are drawn at Bind.
+func (x *session) parseEdited(st *statement, u *use) error {
+	st.mode = edited
+	st.base = max(st.plan.Params, len(st.declared))
+	types := make([]uint32, st.base)
+	copy(types, st.declared)
+	var edits []sqlrewrite.Edit
+	parameter := func(oid uint32, typ string) string {
+		types = append(types, oid)
+		return "$" + strconv.Itoa(len(types)) + "::pg_catalog." + typ
+	}
+	for i := range st.parsed.Calls {
+		c := &st.parsed.Calls[i]
+		if u.nested(i) || !u.ours[i] && !(u.isLater(i) && editable(c)) {
+			continue
+		}
+		value := parameter(oidInt8, "int8")
+		if u.isLater(i) {
+			value = "COALESCE(" + value + ", " + st.text[c.Start:c.End] + ")"
+		} else {
+			declareArguments(types[:st.base], c)
+		}
+		st.calls = append(st.calls, i)
+		edits = append(edits, sqlrewrite.Edit{Start: c.Start, End: c.End, Text: c.Replacement(value)})
+	}
+	for i, sequence := range u.relations {
+		if sequence == nil {
+			continue
+		}
+		r := &st.parsed.Reads[i]
+		st.reads = append(st.reads, i)
+		edits = append(edits, sqlrewrite.Edit{Start: r.Start, End: r.End, Text: r.Replacement(
+			parameter(oidInt8, "int8"), parameter(oidInt8, "int8"), parameter(oidBool, "bool"))})
+	}
+	if len(types) > maxParameters {
+		return x.fail(&wire.Error{Code: "54000", Message: fmt.Sprintf("too many parameters and sequence calls: %d", len(types)),
+			Hint: "Split the statement."})
+	}
+	if x.taken(st.name) {
+		return x.fail(errStatementExists(st.name))
+	}
+	text, positions := sqlrewrite.Apply(st.text, edits)
+	x.prepared[st.name] = st
+	x.noteTraits(st.traits)
+	return x.send(expectation{kind: wire.TypeParse, x: &special{statement: st, positions: &positions}},
+		wire.AppendParse(nil, wire.Parse{Name: st.name, Query: text, ParameterOIDs: types}))
+}
+
+// declareArguments gives the parameters of a call that leaves the text the types that the call would have given them.
+func declareArguments(types []uint32, c *sqlrewrite.Call) {
+	for _, a := range []struct {
+		argument *sqlrewrite.Argument
+		oid      uint32
+	}{{&c.Name, answer.RegclassOID}, {&c.Value, oidInt8}, {&c.IsCalled, oidBool}} {
+		if a.argument.Kind != sqlrewrite.Parameter {
+			continue
+		}
+		if t := &types[a.argument.Param-1]; *t == 0 {
+			*t = a.oid
+			if a.argument.Type != 0 {
+				*t = a.argument.Type
+			}
+		}
+	}
+}
+
+// taken reports whether a named statement exists already.
+func (x *session) taken(name string) bool {
+	st := x.prepared[name]
+	return name != "" && st != nil && !st.dead.Load()
+}
+
+func errStatementExists(name string) *wire.Error {
+	return &wire.Error{Code: "42P05", Message: fmt.Sprintf("prepared statement \"%s\" already exists", name)}
+}
+
+// bind handles a Bind message.
+func (x *session) bind(body int) error {
+	head, err := x.in.Peek(body, namesLimit)
+	if err != nil {
+		return err
+	}
+	name, statementName, err := wire.DecodeBindNames(head[wire.HeaderLen:])
+	if err != nil {
+		return x.forward(expectation{kind: wire.TypeBind}, body)
+	}
+	st := x.prepared[statementName]
+	if name != "" && x.portals[name] != nil && !x.portals[name].upstream {
+		return x.discardAndFail(body, &wire.Error{Code: "42P03", Message: fmt.Sprintf("cursor \"%s\" already exists", name)})
+	}
+	switch {
+	case st == gone:
+		return x.discardAndFail(body, errNoStatement(statementName))
+	case st == nil || st.dead.Load() || st.mode == passed:
+		delete(x.portals, name)
+		if st != nil && st.effects() {
+			x.portals[name] = &portal{statement: st, upstream: true}
+		}
+		return x.forward(expectation{kind: wire.TypeBind}, body)
+	}
+
+	frame, err := x.in.Frame(body)
+	if err != nil {
+		return err
+	}
+	m, err := wire.DecodeBind(frame[wire.HeaderLen:])
+	if err != nil {
+		return x.fail(&wire.Error{Code: "08P01", Message: "invalid message format"})
+	}
+	status, open := x.transaction()
+	switch {
+	case !open:
+		return errOver
+	case status == failed:
+		return x.fail(errAborted())
+	}
+	if err := checkBind(&m, st); err != nil {
+		return x.fail(err)
+	}
+	if st.mode == edited {
+		return x.bindEdited(&m, st)
+	}
+	return x.bindLocal(&m, st, frame)
+}
+
+// checkBind checks the counts of a Bind as PostgreSQL does.
+func checkBind(m *wire.Bind, st *statement) error {
+	wanted := len(st.params)
+	if st.mode == edited {
+		wanted = st.base
+	}
+	if n := len(m.ParameterFormats); n > 1 && n != len(m.Parameters) {
+		return &wire.Error{Code: "08P01", Message: fmt.Sprintf("bind message has %d parameter formats but %d parameters", n, len(m.Parameters))}
+	}
+	if n := len(m.Parameters); n != wanted {
+		return &wire.Error{Code: "08P01",
+			Message: fmt.Sprintf("bind message supplies %d parameters, but prepared statement \"%s\" requires %d", n, st.name, wanted)}
+	}
+	return nil
+}
+
+// bindLocal makes a portal that is answered here, or hands the statement to the upstream when the names in its parameters
+// are the upstream's.
+func (x *session) bindLocal(m *wire.Bind, st *statement, frame []byte) error {
+	p := &portal{statement: st, formats: m.ResultFormats}
+	if st.parsed.Kind == sqlrewrite.KindUse {
+		params := make([]answer.Param, len(m.Parameters))
+		for i, v := range m.Parameters {
+			params[i] = answer.Param{Value: v, Format: answer.FormatOf(m.ParameterFormats, i), Type: st.params[i]}
+			if v != nil {
+				params[i].Value = append([]byte{}, v...)
+			}
+		}
+		u, err := x.resolveUse(st.parsed, params, true)
+		switch {
+		case err != nil:
+			return x.fail(err)
+		case !u.any() && !u.all():
+			return x.bindUpstream(m.Portal, st, frame)
+		case !u.all():
+			return x.fail(notSupported("Use one statement for each.", "a statement that calls sequences of nextvald and of the upstream server by parameters is not supported"))
+		}
+		if err := u.check(); err != nil {
+			return x.fail(err)
+		}
+		if err := answer.Check(withoutNames(params), m.Portal); err != nil {
+			return x.fail(err)
+		}
+		if err := answer.Fold(st.parsed.Answer.Rows, st.columns, params); err != nil {
+			return x.fail(err)
+		}
+		p.use = u
+	}
+	if n := len(m.ResultFormats); n > 1 && n != len(st.columns) {
+		return x.fail(&wire.Error{Code: "08P01", Message: fmt.Sprintf("bind message has %d result formats but query has %d columns", n, len(st.columns))})
+	}
+	x.portals[m.Portal] = p
+	return x.respondLocal(wire.AppendEmpty(nil, wire.TypeBindComplete))
+}
+
+// withoutNames are the parameters with those of type regclass as texts: their names were resolved already.
+func withoutNames(params []answer.Param) []answer.Param {
+	list := slices.Clone(params)
+	for i := range list {
+		if list[i].Type == answer.RegclassOID {
+			list[i].Type, list[i].Format = oidText, 0
+		}
+	}
+	return list
+}
+
+// bindUpstream lets the upstream have a statement that was local so far, and binds it there.
+func (x *session) bindUpstream(name string, st *statement, frame []byte) error {
+	bind := append([]byte(nil), frame...)
+	if !st.upstream {
+		st.upstream = true
+		parse := wire.AppendParse(nil, wire.Parse{Name: st.name, Query: st.text, ParameterOIDs: st.declared})
+		if err := x.send(expectation{kind: wire.TypeParse, quiet: true, x: &special{statement: st}}, parse); err != nil {
+			return err
+		}
+	}
+	x.portals[name] = &portal{statement: st, upstream: true}
+	return x.send(expectation{kind: wire.TypeBind}, bind)
+}
+
+// bindEdited draws the values of an edited statement and sends its Bind with them. What fails is raised at Execute, where
+// PostgreSQL would call the functions.
+func (x *session) bindEdited(m *wire.Bind, st *statement) error {
+	values, nulled, failure := x.drawEdited(m, st)
+	if errors.Is(failure, errOver) || errors.Is(failure, errDiscarding) {
+		return x.fail(failure)
+	}
+	for _, i := range nulled {
+		m.Parameters[i] = nil
+	}
+	switch n := len(m.ParameterFormats); {
+	case n == 1 && m.ParameterFormats[0] != 0:
+		formats := make([]int16, st.base, st.base+len(values))
+		for i := range formats {
+			formats[i] = m.ParameterFormats[0]
+		}
+		m.ParameterFormats = append(formats, make([]int16, len(values))...)
+	case n > 1 || n == 1 && st.base == 1:
+		m.ParameterFormats = append(m.ParameterFormats, make([]int16, len(values))...)
+	}
+	m.Parameters = append(m.Parameters, values...)
+	x.portals[m.Portal] = &portal{statement: st, upstream: true, failure: failure}
+	return x.send(expectation{kind: wire.TypeBind}, wire.AppendBind(nil, *m))
+}
+
+// drawEdited evaluates the calls and reads of an edited statement: the values of our parameters in text form, and the
+// client's parameters that must be NULL because they name sequences of ours.
+func (x *session) drawEdited(m *wire.Bind, st *statement) (values [][]byte, nulled []int, failure error) {
+	values = make([][]byte, len(st.calls)+3*len(st.reads))
+	params := make([]answer.Param, len(m.Parameters))
+	types := make([]uint32, st.base)
+	copy(types, st.declared)
+	for i := range st.parsed.Calls {
+		declareArguments(types, &st.parsed.Calls[i])
+	}
+	for i, v := range m.Parameters {
+		params[i] = answer.Param{Value: v, Format: answer.FormatOf(m.ParameterFormats, i), Type: types[i]}
+	}
+	u, err := x.resolveUse(st.parsed, params, true)
+	if err != nil {
+		return values, nil, err
+	}
+	if err := u.check(); err != nil {
+		return values, nil, err
+	}
+	readOnly, err := x.needsWrite(u)
+	if err != nil {
+		return values, nil, err
+	}
+	for k, i := range st.calls {
+		c := &st.parsed.Calls[i]
+		if !u.ours[i] {
+			if c.Name.Kind == sqlrewrite.Constant {
+				return values, nulled, errUndefined(c.Name.Value) // it was ours when the statement was prepared
+			}
+			continue
+		}
+		r, err := x.evaluate(u, i, readOnly)
+		if err != nil {
+			return values, nulled, err
+		}
+		if c.Name.Kind == sqlrewrite.Parameter && u.sequences[i] != nil {
+			nulled = append(nulled, c.Name.Param-1)
+		}
+		if !r.null {
+			values[k] = strconv.AppendInt(nil, r.value, 10)
+		}
+	}
+	for k, i := range st.reads {
+		if u.relations[i] == nil {
+			return values, nulled, errUndefined(st.parsed.Reads[i].Name.Name)
+		}
+		state, err := x.state(u.relations[i])
+		if err != nil {
+			return values, nulled, err
+		}
+		copy(values[len(st.calls)+3*k:], [][]byte{
+			strconv.AppendInt(nil, state.LastValue, 10), strconv.AppendInt(nil, state.LogCnt, 10), strconv.AppendBool(nil, state.IsCalled)})
+	}
+	return values, nulled, nil
+}
+
+// describe handles a Describe message.
+func (x *session) describe(body int) error {
+	kind, name, ok, err := x.target(body)
+	if err != nil {
+		return err
+	}
+	e := expectation{kind: wire.TypeDescribe}
+	if !ok {
+		return x.forward(e, body)
+	}
+	var (
+		st      *statement
+		use     *use
+		formats []int16
+		frames  []byte
+	)
+	if kind == 'S' {
+		st = x.prepared[name]
+		switch {
+		case st == gone:
+			return x.discardAndFail(body, errNoStatement(name))
+		case st == nil || st.dead.Load() || st.mode == passed:
+			return x.forward(e, body)
+		case st.mode == edited:
+			e.x = &special{trim: true, keep: st.base}
+			return x.forward(e, body)
+		}
+		frames = wire.AppendParameterDescription(nil, st.params)
+	} else {
+		p := x.portals[name]
+		if p == nil || p.upstream {
+			return x.forward(e, body)
+		}
+		st, use, formats = p.statement, p.use, p.formats
+	}
+	status, open := x.transaction()
+	switch {
+	case !open:
+		return errOver
+	case status == failed:
+		return x.discardAndFail(body, errAborted())
+	}
+	if err := x.in.Discard(body); err != nil {
+		return err
+	}
+	if st.parsed.Kind != sqlrewrite.KindUse {
+		return x.respondLocal(wire.AppendEmpty(frames, wire.TypeNoData))
+	}
+	if use == nil {
+		if use, err = x.resolveUse(st.parsed, nil, false); err != nil {
+			return x.fail(err)
+		}
+	}
+	return x.respondLocal(wire.AppendRowDescription(frames, fields(use, st.columns, formats)))
+}
+
+// target reads the kind and name of a Describe or Close without consuming it; ok is false when the upstream has to judge
+// the message.
+func (x *session) target(body int) (kind byte, name string, ok bool, err error) {
+	head, err := x.in.Peek(body, namesLimit)
+	if err != nil {
+		return 0, "", false, err
+	}
+	kind, name, err = wire.DecodeTarget(head[wire.HeaderLen:])
+	return kind, name, err == nil && (kind == 'S' || kind == 'P'), nil
+}
+
+// execute handles an Execute message.
+func (x *session) execute(body int) error {
+	head, err := x.in.Peek(body, namesLimit)
+	if err != nil {
+		return err
+	}
+	e := expectation{kind: wire.TypeExecute}
+	name, limit, err := wire.DecodeExecute(head[wire.HeaderLen:])
+	p := x.portals[name]
+	switch {
+	case err != nil || p == nil:
+		x.values.passed(false)
+		return x.forward(e, body)
+	case p.failure != nil:
+		return x.discardAndFail(body, p.failure)
+	case p.upstream:
+		x.noteTraits(p.statement.traits)
+		draws := false
+		if parsed := p.statement.parsed; parsed != nil {
+			if parsed.Kind == sqlrewrite.KindTransaction && x.pending != nil {
+				if _, open := x.transaction(); !open {
+					return errOver
+				}
+				if err := x.transactionPending(parsed.Transaction); err != nil {
+					return x.discardAndFail(body, err)
+				}
+			}
+			draws = x.noteStatement(p.statement.parsed) && p.statement.mode != edited
+		}
+		x.values.passed(draws)
+		return x.forward(e, body)
+	}
+	if err := x.in.Discard(body); err != nil {
+		return err
+	}
+	status, open := x.transaction()
+	switch {
+	case !open:
+		return errOver
+	case status == failed:
+		return x.fail(errAborted())
+	}
+	switch p.statement.parsed.Kind {
+	case sqlrewrite.KindDDL:
+		return x.executeDDL(p)
+	case sqlrewrite.KindDeallocate:
+		x.deallocate(p.statement.parsed.Deallocate)
+		return x.respondLocal(wire.AppendCommandComplete(nil, "DEALLOCATE"))
+	}
+	return x.executeLocal(p, int(limit))
+}
+
+// executeLocal answers an Execute: as many rows as are asked for and left.
+func (x *session) executeLocal(p *portal, limit int) error {
+	rows := p.statement.parsed.Answer.Rows[p.row:]
+	suspended := limit > 0 && limit <= len(rows)
+	if suspended {
+		rows = rows[:limit]
+	}
+	readOnly := false
+	if len(rows) > 0 {
+		var err error
+		if readOnly, err = x.needsWrite(p.use); err != nil {
+			return x.fail(err)
+		}
+	}
+	var frames []byte
+	for _, row := range rows {
+		var err error
+		if frames, err = x.answerRow(frames, p.use, p.statement.columns, row, p.formats, readOnly); err != nil {
+			if len(frames) > 0 {
+				if err := x.respondLocal(frames); err != nil {
+					return err
+				}
+			}
+			return x.fail(err)
+		}
+		p.row++
+	}
+	if suspended {
+		return x.respondLocal(wire.AppendEmpty(frames, wire.TypePortalSuspended))
+	}
+	return x.respondLocal(wire.AppendCommandComplete(frames, "SELECT "+strconv.Itoa(len(rows))))
+}
+
+// executeDDL carries out sequence DDL. It cannot be undone with an implicit transaction, so it has to be alone in its.
+func (x *session) executeDDL(p *portal) error {
+	tag := p.statement.parsed.DDL.Tag
+	alone := !x.batch.forwarded && p.row == 0
+	if alone && byte(x.status.Load()) == idle {
+		// Nothing may follow in the batch that could fail. The client expects no answer before its Sync or Flush.
+		next, _, err := x.in.Next()
+		if err != nil {
+			return err
+		}
+		alone = next == wire.TypeSync || next == wire.TypeFlush || next == wire.TypeClose
+	}
+	if !alone {
+		return x.fail(notSupported("End the batch with a Sync right after the statement.", "%s of nextvald in a pipeline with other statements is not supported", tag))
+	}
+	x.text = p.statement.text
+	frames, err := x.runDDL(nil, p.statement.parsed)
+	if err != nil {
+		return x.fail(err)
+	}
+	p.row = 1
+	return x.respondLocal(frames)
+}
+
+// closeTarget handles a Close message.
+func (x *session) closeTarget(body int) error {
+	kind, name, ok, err := x.target(body)
+	if err != nil {
+		return err
+	}
+	e := expectation{kind: wire.TypeClose}
+	if !ok {
+		return x.forward(e, body)
+	}
+	here := false
+	if kind == 'S' {
+		st := x.prepared[name]
+		here = st != nil && !st.dead.Load() && st.onlyHere()
+		if st == gone {
+			return x.forward(e, body)
+		}
+		delete(x.prepared, name)
+	} else {
+		p := x.portals[name]
+		here = p != nil && !p.upstream
+		delete(x.portals, name)
+	}
+	if !here {
+		return x.forward(e, body)
+	}
+	if err := x.in.Discard(body); err != nil {
+		return err
+	}
+	return x.respondLocal(wire.AppendEmpty(nil, wire.TypeCloseComplete))
+}
+
+// sync handles a Sync message. A batch that was answered here alone ends here.
+func (x *session) sync(body int) error {
+	here := !x.batch.forwarded && (x.batch.local || x.batch.skipping)
+	x.batch = batch{}
+	if !here {
+		return x.forward(expectation{kind: wire.TypeSync}, body)
+	}
+	if byte(x.status.Load()) == idle {
+		clear(x.portals)
+	}
+	if err := x.in.Discard(body); err != nil {
+		return err
+	}
+	return x.respond(wire.AppendReadyForQuery(nil, byte(x.status.Load())))
+}
+
+// flush handles a Flush message: the upstream has to be asked only when it may hold something back.
+func (x *session) flush(body int) error {
+	if x.batch.forwarded || !x.batch.local {
+		return x.in.Forward(x.up, body)
+	}
+	return x.in.Discard(body)
+}
+
+// expirePortals drops the portals of a transaction that has ended.
+func (x *session) expirePortals() error {
+	if len(x.portals) == 0 {
+		return nil
+	}
+	status, open := x.transaction()
+	if !open {
+		return errOver
+	}
+	if status == idle {
+		clear(x.portals)
+	}
+	return nil
+}
+
+// fail raises an error of ours in the place of the message that was read last. Where a transaction may be open in the
+// upstream the error is raised there.
+func (x *session) fail(err error) error {
+	if errors.Is(err, errOver) {
+		return err
+	}
+	x.batch.skipping = true
+	if errors.Is(err, errDiscarding) {
+		return nil
+	}
+	status, open := x.transaction()
+	if !open {
+		return errOver
+	}
+	failure := clientError(err)
+	if status == idle && !x.batch.forwarded {
+		x.failures.Add(1)
+		return x.respond(wire.AppendError(nil, failure))
+	}
+	return x.send(expectation{kind: wire.TypeParse, x: &special{failures: []*wire.Error{failure}}},
+		wire.AppendParse(nil, wire.Parse{Name: reserved, Query: failingStatement(0)}))
+}
+
+// discardAndFail fails in the place of the message whose header was read.
+func (x *session) discardAndFail(body int, err error) error {
+	if err := x.in.Discard(body); err != nil {
+		return err
+	}
+	return x.fail(err)
+}
+
+// respondLocal answers a message of the extended protocol here.
+func (x *session) respondLocal(frames []byte) error {
+	x.batch.local = true
+	return x.respond(frames)
+}
+
+// respondSpecial answers a Parse here; the statement dies when the answer is never given.
+func (x *session) respondSpecial(frames []byte, st *statement) error {
+	x.batch.local = true
+	return x.flight.respondFor(frames, st, x.writeOut)
+}
+
+func errNoStatement(name string) *wire.Error {
+	if name == "" {
+		return &wire.Error{Code: "26000", Message: "unnamed prepared statement does not exist"}
+	}
+	return &wire.Error{Code: "26000", Message: fmt.Sprintf("prepared statement \"%s\" does not exist", name)}
+}
+
+func errAborted() *wire.Error {
+	return &wire.Error{Code: "25P02", Message: "current transaction is aborted, commands ignored until end of transaction block"}
+}

@@ -1,0 +1,252 @@
+package proxy
+
+import (
+	"sync"
+
+	"github.com/nextvald/nextvald/proxy/wire"
+	"github.com/nextvald/nextvald/sqlrewrite"
+)
+
+// Kinds of expectation beside the client's message types.
+const (
+	kindLocal   = 'l' // frames of ours that wait their turn
+	kindCopyEnd = 'c' // where the client ended COPY data; nothing answers it
+)
+
+// expectation is one thing that a client is owed, or that we asked for ourselves.
+type expectation struct {
+	kind byte // the message's type, or one of the kinds above
+	// quiet: a success is ours alone and not forwarded. An error is, unless there is a reply to put it in.
+	quiet bool
+	x     *special
+}
+
+// special is what few expectations carry.
+type special struct {
+	frames    []byte                // of kindLocal
+	statement *statement            // Parse: dies when the message fails or is skipped
+	reply     *reply                // our own question: rows and error go here
+	failures  []*wire.Error         // replace the errors of failing expressions, by number
+	positions *sqlrewrite.Positions // maps the error's position back to the client's text
+	keep      int                   // Describe: parameters that are the client's
+	trim      bool                  // Describe: keep is set
+	mute      bool                  // Query: its ReadyForQuery is not the client's
+}
+
+// reply gathers the answer to a question of ours. It is complete when its last expectation has left the flight.
+type reply struct {
+	rows [][]string // NULL is ""
+	err  *wire.Error
+}
+
+// flight is the ordered queue of expectations.
+type flight struct {
+	mu      sync.Mutex
+	changed sync.Cond
+	queue   []expectation
+	first   int // queue[first:] is in flight
+	syncs   int // how many of them a ReadyForQuery ends
+	// failed: the upstream discards messages up to the next Sync.
+	failed bool
+	// copying: the upstream reads COPY data and ignores Sync until its end.
+	copying bool
+	closed  bool
+}
+
+func (f *flight) init() { f.changed.L = &f.mu }
+
+func (e expectation) endsReady() bool {
+	return e.kind == wire.TypeSync || e.kind == wire.TypeQuery || e.kind == wire.TypeFunctionCall
+}
+
+// push appends an expectation, before its message is sent.
+func (f *flight) push(e expectation) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pushLocked(e)
+}
+
+func (f *flight) pushLocked(e expectation) {
+	if f.copying {
+		switch e.kind {
+		case wire.TypeSync:
+			return
+		case kindCopyEnd:
+			f.copying = false
+			return
+		}
+	}
+	if f.first > 0 && len(f.queue) == cap(f.queue) {
+		n := copy(f.queue, f.queue[f.first:])
+		clear(f.queue[n:])
+		f.queue, f.first = f.queue[:n], 0
+	}
+	f.queue = append(f.queue, e)
+	if e.endsReady() {
+		f.syncs++
+	}
+}
+
+// head returns the expectation that the next response belongs to.
+func (f *flight) head() (expectation, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.first == len(f.queue) {
+		return expectation{}, false
+	}
+	return f.queue[f.first], true
+}
+
+// popLocked removes the head.
+func (f *flight) popLocked() expectation {
+	e := f.queue[f.first]
+	f.queue[f.first] = expectation{}
+	f.first++
+	if f.first == len(f.queue) {
+		f.queue, f.first = f.queue[:0], 0
+	}
+	if e.endsReady() {
+		f.syncs--
+	}
+	return e
+}
+
+// done removes the head once it is answered, writes the local answers that follow it, and wakes who waits.
+func (f *flight) done(write func([]byte) error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.popLocked()
+	return f.advanceLocked(write)
+}
+
+func (f *flight) advanceLocked(write func([]byte) error) error {
+	for f.first < len(f.queue) {
+		e := f.queue[f.first]
+		if e.kind == kindLocal {
+			if err := write(e.x.frames); err != nil {
+				return err
+			}
+		} else if e.kind != kindCopyEnd {
+			break
+		}
+		f.popLocked()
+	}
+	f.changed.Broadcast()
+	return nil
+}
+
+// fail handles an error in the extended protocol: everything up to the next Sync is dropped, as the upstream does.
+func (f *flight) fail() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.copying = false
+	f.failed = true
+	for f.first < len(f.queue) && !f.queue[f.first].endsReady() {
+		f.skipLocked()
+	}
+	f.changed.Broadcast()
+}
+
+func (f *flight) skipLocked() {
+	if e := f.popLocked(); e.x != nil && e.x.statement != nil {
+		e.x.statement.dead.Store(true)
+	}
+}
+
+// ready handles a ReadyForQuery: the batch is over, whatever of it was still expected.
+func (f *flight) ready(write func([]byte) error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed, f.copying = false, false
+	for f.first < len(f.queue) && !f.queue[f.first].endsReady() {
+		f.skipLocked()
+	}
+	if f.first < len(f.queue) {
+		f.popLocked()
+	}
+	return f.advanceLocked(write)
+}
+
+// enterCopy handles a CopyInResponse: the upstream ignores Sync from here to the end of the data. Syncs that were sent
+// already, before that end, will never be answered.
+func (f *flight) enterCopy() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	kept := f.queue[:f.first+min(1, len(f.queue)-f.first)]
+	ended := false
+	for _, e := range f.queue[len(kept):] {
+		if !ended && e.kind == wire.TypeSync {
+			f.syncs--
+			continue
+		}
+		ended = ended || e.kind == kindCopyEnd
+		kept = append(kept, e)
+	}
+	clear(f.queue[len(kept):])
+	f.queue = kept
+	f.copying = !ended
+}
+
+// respond writes frames of ours in their turn: at once when nothing is in flight.
+func (f *flight) respond(frames []byte, write func([]byte) error) error {
+	return f.respondFor(frames, nil, write)
+}
+
+// respondFor is respond for a statement, which dies when a message before it fails.
+func (f *flight) respondFor(frames []byte, st *statement, write func([]byte) error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.first < len(f.queue):
+		f.pushLocked(expectation{kind: kindLocal, x: &special{frames: append([]byte(nil), frames...), statement: st}})
+		return nil
+	case f.failed: // discarded up to the Sync, as the upstream discards
+		if st != nil {
+			st.dead.Store(true)
+		}
+		return nil
+	}
+	return write(frames)
+}
+
+// awaitReady waits until every batch that was ended is answered. It reports false when the session is over.
+func (f *flight) awaitReady() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.syncs > 0 && !f.closed {
+		f.changed.Wait()
+	}
+	return !f.closed
+}
+
+// awaitEmpty waits until nothing is in flight, and reports whether the upstream discards messages up to the next Sync.
+func (f *flight) awaitEmpty() (failed, open bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.first < len(f.queue) && !f.closed {
+		f.changed.Wait()
+	}
+	return f.failed, !f.closed
+}
+
+// empty reports whether nothing is in flight.
+func (f *flight) empty() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.first == len(f.queue)
+}
+
+// busyReady reports whether a ReadyForQuery is owed.
+func (f *flight) busyReady() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.syncs > 0
+}
+
+// close wakes everybody who waits: nothing more will come.
+func (f *flight) close() {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	f.changed.Broadcast()
+}

@@ -1,0 +1,233 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nextvald/nextvald/proxy/answer"
+	"github.com/nextvald/nextvald/proxy/wire"
+	"github.com/nextvald/nextvald/sequencer"
+	"github.com/nextvald/nextvald/sqlrewrite"
+)
+
+// foreignFor is how long a name that no sequence of ours has stays so without another look at the store.
+const foreignFor = time.Second
+
+// names caches what the session's names mean. Entries of an older epoch are void.
+type names struct {
+	epoch   int      // counts what may have changed the meaning of names
+	touched bool     // something of the open transaction may be undone at its end
+	path    []string // schemas of the effective search_path, in order
+	pathAt  int      // the epoch of path
+	known   map[sqlrewrite.Name]meaning
+}
+
+// meaning is what a name stands for.
+type meaning struct {
+	ours   bool           // else the upstream's, or nobody's
+	called sequencer.Name // the full name of one of ours
+	epoch  int
+	until  time.Time // when to look again for one that is not ours
+}
+
+func (n *names) init() {
+	n.known = make(map[sqlrewrite.Name]meaning)
+	n.epoch = 1
+}
+
+// change voids everything that is known: a statement that may change search_path, role or relations is on its way.
+func (n *names) change() {
+	n.epoch++
+	n.touched = true
+	clear(n.known)
+}
+
+// resolve finds the sequence of ours that a name means to the session; nil when it is the upstream's or nobody's.
+func (x *session) resolve(name sqlrewrite.Name) (*sequencer.Sequence, error) {
+	if name.Database != "" && name.Database != x.database {
+		return nil, nil
+	}
+	if m, ok := x.names.known[name]; ok && m.epoch == x.names.epoch {
+		if !m.ours {
+			if time.Now().Before(m.until) {
+				return nil, nil
+			}
+		} else if sequence, err := x.lookup(m.called); sequence != nil || err != nil {
+			return sequence, err // the registry knows it; nil when it was dropped or renamed meanwhile
+		}
+	}
+	sequence, err := x.find(name)
+	if err != nil {
+		return nil, err
+	}
+	m := meaning{ours: sequence != nil, epoch: x.names.epoch, until: time.Now().Add(foreignFor)}
+	if m.ours {
+		m.called = sequence.Name()
+	}
+	x.names.known[name] = m
+	return sequence, nil
+}
+
+// find resolves a name that is not cached.
+func (x *session) find(name sqlrewrite.Name) (*sequencer.Sequence, error) {
+	schemas := []string{name.Schema}
+	if name.Schema == "" {
+		var err error
+		if schemas, err = x.searchPath(); err != nil {
+			return nil, err
+		}
+	}
+	for _, schema := range schemas {
+		if strings.HasPrefix(schema, "pg_") {
+			continue // temporary and system schemas hold nothing of ours
+		}
+		sequence, err := x.lookup(sequencer.Name{Database: x.database, Schema: schema, Name: name.Name})
+		if sequence == nil || err != nil {
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		hidden, err := x.hidden(schemas, schema, name.Name)
+		if hidden || err != nil {
+			return nil, err
+		}
+		return sequence, nil
+	}
+	return nil, nil
+}
+
+// lookup finds a sequence by its full name; nil when there is none.
+func (x *session) lookup(name sequencer.Name) (*sequencer.Sequence, error) {
+	if p := x.pending; p != nil {
+		if sequence, decided, err := p.lookup(name); decided || err != nil {
+			return sequence, err
+		}
+	}
+	sequence, err := x.srv.cfg.Sequences.Lookup(x.ctx, name)
+	if errors.Is(err, sequencer.ErrUndefined) {
+		return nil, nil
+	}
+	return sequence, err
+}
+
+// lookupOID finds a sequence by the OID that nextvald gave it; nil when there is none.
+func (x *session) lookupOID(digits string) (*sequencer.Sequence, error) {
+	oid, err := strconv.ParseUint(digits, 10, 32)
+	if err != nil {
+		return nil, nil
+	}
+	sequence, err := x.srv.cfg.Sequences.LookupOID(x.ctx, x.database, uint32(oid))
+	if errors.Is(err, sequencer.ErrUndefined) {
+		return nil, nil
+	}
+	return sequence, err
+}
+
+// searchPath is the session's effective search_path.
+func (x *session) searchPath() ([]string, error) {
+	if x.srv.cfg.Standalone {
+		return []string{"public"}, nil
+	}
+	if x.names.pathAt == x.names.epoch {
+		return x.names.path, nil
+	}
+	rows, err := x.ask("SELECT unnest(pg_catalog.current_schemas(true))")
+	if err != nil {
+		return nil, err
+	}
+	x.names.path = x.names.path[:0]
+	for _, row := range rows {
+		x.names.path = append(x.names.path, row[0])
+	}
+	x.names.pathAt = x.names.epoch
+	return x.names.path, nil
+}
+
+// hidden reports whether a relation of the upstream comes before the sequence that was found in schema. One in the
+// same schema makes the name mean two things, which stops the sequence.
+func (x *session) hidden(schemas []string, schema, name string) (bool, error) {
+	if x.srv.cfg.Standalone {
+		return false, nil
+	}
+	rows, err := x.ask(`SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.relname = $1`, name)
+	if err != nil {
+		return false, err
+	}
+	for _, s := range schemas {
+		for _, row := range rows {
+			switch {
+			case row[0] != s:
+			case s != schema:
+				return true, nil
+			default:
+				return false, &wire.Error{Code: "55000",
+					Message: fmt.Sprintf("relation \"%s\" exists both in nextvald and in the upstream server", schema+"."+name),
+					Hint:    "Rename or drop one of them: the upstream's directly on its server, or nextvald's with DROP SEQUENCE through nextvald while the other is away."}
+			}
+		}
+		if s == schema {
+			break
+		}
+	}
+	return false, nil
+}
+
+// argument resolves the sequence argument of a call: null when it is NULL, found when it is a sequence of ours.
+func (x *session) argument(a *sqlrewrite.Argument, params []answer.Param) (sequence *sequencer.Sequence, null bool, err error) {
+	text := a.Value
+	switch a.Kind {
+	case sqlrewrite.Opaque:
+		return nil, false, nil
+	case sqlrewrite.Constant:
+		if a.Null {
+			return nil, true, nil
+		}
+	case sqlrewrite.Parameter:
+		if text, null, err = answer.Text(params[a.Param-1]); err != nil || null {
+			return nil, null, err
+		}
+	}
+	if isDigits(text) {
+		sequence, err = x.lookupOID(text)
+		return sequence, false, err
+	}
+	name, err := sqlrewrite.ParseQualifiedName(text)
+	if err != nil {
+		return nil, false, nil // the upstream says what is wrong with it
+	}
+	sequence, err = x.resolve(name)
+	return sequence, false, err
+}
+
+func isDigits(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// relationNamed reports whether the upstream has a relation of that name.
+func (x *session) relationNamed(schema, name string) (bool, error) {
+	if x.srv.cfg.Standalone {
+		return false, nil
+	}
+	rows, err := x.ask(`SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1 AND c.relname = $2`, schema, name)
+	return len(rows) > 0, err
+}
+
+// loadKnown makes the names of the database's sequences known. Until the store answers nothing is known, and names in
+// calls are looked up one by one.
+func (s *Server) loadKnown(ctx context.Context, database string) {
+	if err := s.cfg.Sequences.Load(ctx, database); err != nil {
+		s.cfg.Logger.Warn("cannot read the names of sequences", "database", database, "error", err)
+	}
+}

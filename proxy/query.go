@@ -1,0 +1,546 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/nextvald/nextvald/proxy/answer"
+	"github.com/nextvald/nextvald/proxy/wire"
+	"github.com/nextvald/nextvald/sqlrewrite"
+)
+
+// query handles a Query message.
+func (x *session) query(body int) error {
+	frame, err := x.in.Frame(body)
+	if err != nil {
+		return err
+	}
+	// PostgreSQL drops the unnamed statement and portal at every Query.
+	x.prepared[""] = gone
+	delete(x.portals, "")
+
+	text, ok := peekText(frame[wire.HeaderLen:])
+	if !ok {
+		return x.passQuery(frame, 0, nil)
+	}
+	traits := sqlrewrite.Scan(text, x.known)
+	if traits&interesting == 0 {
+		return x.passQuery(frame, traits, nil)
+	}
+	plan, err := x.plan(strings.Clone(text), traits)
+	if err != nil {
+		return x.failQuery(nil, err)
+	}
+	if plan == nil {
+		return x.passQuery(frame, traits, nil)
+	}
+	if x.oneByOne(plan) {
+		return x.queryEach(plan)
+	}
+	return x.runQuery(plan, traits, frame)
+}
+
+// oneByOne reports whether the statements of a Query run one after the other: a later one may depend on DDL of ours
+// before it. With an upstream that is right only where nothing of the text is the upstream's to undo.
+func (x *session) oneByOne(plan *sqlrewrite.Plan) bool {
+	if len(plan.Statements) < 2 || x.srv.cfg.Standalone {
+		return len(plan.Statements) > 1
+	}
+	ddl := false
+	for i := range plan.Statements {
+		st := &plan.Statements[i]
+		ddl = ddl || st.Kind == sqlrewrite.KindDDL
+		if st.Kind != sqlrewrite.KindDDL && (st.Kind != sqlrewrite.KindUse || st.Answer == nil) {
+			return false
+		}
+	}
+	return ddl && !x.batch.forwarded
+}
+
+// peekText views the text of a Query body without copying it.
+func peekText(body []byte) (string, bool) {
+	n := len(body) - 1
+	if n < 0 || body[n] != 0 || strings.IndexByte(unsafe.String(unsafe.SliceData(body), n), 0) >= 0 {
+		return "", false
+	}
+	return unsafe.String(unsafe.SliceData(body), n), true
+}
+
+// plan parses a text that may concern sequences. It returns no plan for a text that the upstream should judge.
+func (x *session) plan(text string, traits sqlrewrite.Traits) (*sqlrewrite.Plan, error) {
+	if x.access.backslashes.Load() && strings.Contains(text, `\`) {
+		if traits&(sqlrewrite.HasCall|sqlrewrite.HasSequenceDDL|sqlrewrite.HasKnownName) == 0 {
+			return nil, nil
+		}
+		return nil, notSupported("Set standard_conforming_strings to on, or write the text without backslashes.",
+			"a sequence statement with a backslash is not supported while standard_conforming_strings is off")
+	}
+	plan, err := x.srv.plans.Parse(text)
+	if errors.Is(err, sqlrewrite.ErrTooComplex) && traits&(sqlrewrite.HasCall|sqlrewrite.HasSequenceDDL|sqlrewrite.HasKnownName) != 0 {
+		return nil, &wire.Error{Code: "54001", Message: "statement is too complex for nextvald to find its sequence calls",
+			Hint: "Split the statement, or draw the values first and pass them in."}
+	}
+	if err != nil {
+		return nil, nil
+	}
+	return plan, nil
+}
+
+// passQuery sends a Query on as it is.
+func (x *session) passQuery(frame []byte, traits sqlrewrite.Traits, plan *sqlrewrite.Plan) error {
+	x.noteTraits(traits)
+	visible := false
+	if plan != nil {
+		for i := range plan.Statements {
+			visible = x.noteStatement(&plan.Statements[i]) || visible
+		}
+	}
+	x.values.passed(visible)
+	e := expectation{kind: wire.TypeQuery}
+	if x.muted {
+		e.x = &special{mute: true}
+	}
+	return x.send(e, frame)
+}
+
+// noteTraits follows what a passed text may change of the session.
+func (x *session) noteTraits(traits sqlrewrite.Traits) {
+	if traits&(sqlrewrite.HasSession|sqlrewrite.HasCreate) != 0 {
+		x.names.change()
+	}
+	if traits&sqlrewrite.HasReadOnly != 0 && x.access.inBlock {
+		x.access.block = unknown
+	}
+}
+
+// noteStatement follows what a statement changes of the session when the upstream runs it, and reports whether it calls
+// nextval of a sequence there.
+func (x *session) noteStatement(st *sqlrewrite.Statement) (draws bool) {
+	switch st.Kind {
+	case sqlrewrite.KindTransaction:
+		x.access.transaction(st.Transaction)
+		switch st.Transaction.Verb {
+		case sqlrewrite.Commit, sqlrewrite.Rollback, sqlrewrite.RollbackTo, sqlrewrite.PrepareTransaction:
+			if x.names.touched {
+				x.names.change()
+			}
+			x.names.touched = st.Transaction.Verb == sqlrewrite.RollbackTo && x.names.touched
+		}
+	case sqlrewrite.KindDeallocate:
+		x.deallocate(st.Deallocate)
+	case sqlrewrite.KindDiscard:
+		switch {
+		case st.Discard == "SEQUENCES":
+			x.values.forget()
+		case st.Discard == "ALL" && byte(x.status.Load()) == idle:
+			x.values.forget()
+			x.deallocate("")
+		}
+	}
+	for i := range st.Calls {
+		if st.Calls[i].Function == sqlrewrite.Nextval && st.Calls[i].Evaluation != sqlrewrite.Later && !st.Explain {
+			draws = true
+		}
+	}
+	return draws
+}
+
+// queryEach runs the statements of a Query one after the other, as if each were a Query of its own, and tells the client
+// one ReadyForQuery at the end. An error undoes our own DDL of the Query; nothing else in it can be undone.
+func (x *session) queryEach(plan *sqlrewrite.Plan) error {
+	status, open := x.transaction()
+	if !open {
+		return errOver
+	}
+	if status == idle {
+		x.beginImplicit()
+		defer x.rollbackImplicit() // unless it was committed
+	}
+	for i := range plan.Statements {
+		before := x.failures.Load()
+		if err := x.queryOne(plan, &plan.Statements[i]); err != nil {
+			return err
+		}
+		if _, open := x.transaction(); !open {
+			return errOver
+		}
+		if x.failures.Load() != before {
+			return x.ready()
+		}
+	}
+	if err := x.commitImplicit(); err != nil {
+		return x.failQuery(nil, err)
+	}
+	return x.ready()
+}
+
+// queryOne runs one statement of a Query by itself.
+func (x *session) queryOne(whole *sqlrewrite.Plan, st *sqlrewrite.Statement) error {
+	text := whole.Text[st.Start:st.End]
+	x.muted, x.base = true, utf8.RuneCountInString(whole.Text[:st.Start])
+	defer func() { x.muted, x.base = false, 0 }()
+	traits := sqlrewrite.Scan(text, x.known)
+	plan, err := x.plan(text, traits)
+	if err != nil {
+		return x.failQuery(nil, err)
+	}
+	frame := wire.AppendQuery(nil, text)
+	if plan == nil || len(plan.Statements) != 1 {
+		return x.passQuery(frame, traits, nil)
+	}
+	return x.runQuery(plan, traits, frame)
+}
+
+// ready tells the client that a Query answered here is over.
+func (x *session) ready() error {
+	if x.muted {
+		return nil
+	}
+	return x.respond(wire.AppendReadyForQuery(nil, byte(x.status.Load())))
+}
+
+// failQuery answers a Query by frames and then an error of ours, raised in the upstream when a transaction is open there.
+func (x *session) failQuery(frames []byte, err error) error {
+	failure := clientError(err)
+	if errors.Is(err, errOver) {
+		return err
+	}
+	if errors.Is(err, errDiscarding) {
+		return nil // as PostgreSQL does with a Query before the Sync
+	}
+	status, open := x.transaction()
+	if !open {
+		return errOver
+	}
+	if status == idle && !x.batch.forwarded {
+		x.failures.Add(1)
+		if err := x.respond(wire.AppendError(frames, failure)); err != nil {
+			return err
+		}
+		return x.ready()
+	}
+	if len(frames) > 0 {
+		if err := x.respond(frames); err != nil {
+			return err
+		}
+	}
+	return x.send(expectation{kind: wire.TypeQuery, x: &special{failures: []*wire.Error{failure}, mute: x.muted}},
+		wire.AppendQuery(nil, failingStatement(0)))
+}
+
+// runQuery answers, edits, refuses or passes a parsed Query.
+func (x *session) runQuery(plan *sqlrewrite.Plan, traits sqlrewrite.Traits, frame []byte) error {
+	status, open := x.transaction()
+	if !open {
+		return errOver
+	}
+	if status == failed && len(plan.Statements) == 1 {
+		return x.passQuery(frame, traits, plan)
+	}
+	x.text = plan.Text
+	q := textEdit{session: x, plan: plan}
+	for i := range plan.Statements {
+		if err := q.add(&plan.Statements[i]); err != nil {
+			if errors.Is(err, errOver) || errors.Is(err, errDiscarding) {
+				return x.failQuery(nil, err)
+			}
+			return x.finishQuery(&q, traits, frame, err)
+		}
+	}
+	return x.finishQuery(&q, traits, frame, nil)
+}
+
+// textEdit is a Query on its way: statement by statement it finds out whether everything can be answered here, and
+// what to edit otherwise.
+type textEdit struct {
+	session *session
+	plan    *sqlrewrite.Plan
+	local   []localStatement // statements that can be answered here, while all so far can
+	passed  int              // statements that cannot
+	edits   []sqlrewrite.Edit
+	// failures are raised by the upstream where it comes to them.
+	failures []*wire.Error
+	at       *sqlrewrite.Statement // the statement being added
+}
+
+// localStatement is a statement of a Query that can be answered here.
+type localStatement struct {
+	statement *sqlrewrite.Statement
+	use       *use
+	columns   []answer.Column
+}
+
+func (q *textEdit) add(st *sqlrewrite.Statement) error {
+	x := q.session
+	q.at = st
+	if err := x.checkCreates(st); err != nil {
+		return err
+	}
+	switch st.Kind {
+	case sqlrewrite.KindTransaction:
+		if err := x.transactionPending(st.Transaction); err != nil {
+			return err
+		}
+	case sqlrewrite.KindUse:
+		if q.plan.Params > 0 {
+			return q.pass() // there are no parameters in a Query: the upstream says so
+		}
+		u, err := x.resolveUse(st, nil, true)
+		if err != nil {
+			return err
+		}
+		if !u.any() {
+			return q.pass()
+		}
+		if err := u.check(); err != nil {
+			return err
+		}
+		if st.Answer != nil && u.all() && q.passed == 0 {
+			if columns, ok := answer.Columns(st.Answer, nil); ok {
+				q.local = append(q.local, localStatement{statement: st, use: u, columns: columns})
+				return nil
+			}
+		}
+		if err := q.pass(); err != nil {
+			return err
+		}
+		return q.edit(u)
+	case sqlrewrite.KindDDL:
+		ours, err := x.ownsDDL(st)
+		if err != nil {
+			return err
+		}
+		if !ours {
+			return q.pass()
+		}
+		if q.passed > 0 {
+			return errMixedDDL(st.DDL)
+		}
+		q.local = append(q.local, localStatement{statement: st})
+		return nil
+	case sqlrewrite.KindDeallocate:
+		if p := x.prepared[st.Deallocate]; st.Deallocate != "" && p != nil && p.onlyHere() && q.passed == 0 {
+			q.local = append(q.local, localStatement{statement: st})
+			return nil
+		}
+	}
+	return q.pass()
+}
+
+// pass notes that the current statement goes to the upstream. Then all do: what could have been answered here before
+// it is edited instead, so that the upstream keeps the order.
+func (q *textEdit) pass() error {
+	q.passed++
+	local := q.local
+	q.local = nil
+	for i := range local {
+		if local[i].use == nil {
+			return errMixedDDL(local[i].statement.DDL)
+		}
+		if err := q.edit(local[i].use); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func errMixedDDL(d *sqlrewrite.DDL) error {
+	tag := "DEALLOCATE"
+	if d != nil {
+		tag = d.Tag
+	}
+	return notSupported("Send the statement by itself.", "%s of nextvald together with other statements in one query string is not supported", tag)
+}
+
+// edit evaluates the calls and reads of one statement and replaces them in the text.
+func (q *textEdit) edit(u *use) error {
+	x := q.session
+	readOnly, err := x.needsWrite(u)
+	if err != nil {
+		return err
+	}
+	for i := range u.statement.Calls {
+		if !u.ours[i] || u.nested(i) {
+			continue
+		}
+		c := u.statement.Calls[i]
+		if u.statement.Explain {
+			c.Place = sqlrewrite.PlaceExpression // names show nowhere, and a subquery would show in the plan
+		}
+		r, err := x.evaluate(u, i, readOnly)
+		value := literal(r)
+		switch {
+		case err == nil:
+		case x.srv.cfg.Standalone || errors.Is(err, errOver) || errors.Is(err, errDiscarding):
+			return err
+		default:
+			value = q.fails(err, failingExpression)
+		}
+		q.edits = append(q.edits, sqlrewrite.Edit{Start: c.Start, End: c.End, Text: c.Replacement(value)})
+	}
+	for i, sequence := range u.relations {
+		if sequence == nil {
+			continue
+		}
+		state, err := x.state(sequence)
+		if err != nil {
+			return err
+		}
+		r := &u.statement.Reads[i]
+		q.edits = append(q.edits, sqlrewrite.Edit{Start: r.Start, End: r.End, Text: r.Replacement(
+			literal(result{value: state.LastValue}), literal(result{value: state.LogCnt}), fmt.Sprint(state.IsCalled))})
+	}
+	return nil
+}
+
+// fails notes a failure and returns what raises it in the upstream.
+func (q *textEdit) fails(err error, text func(n int) string) string {
+	q.failures = append(q.failures, clientError(err))
+	return text(len(q.failures) - 1)
+}
+
+func literal(r result) string {
+	if r.null {
+		return "NULL::pg_catalog.int8"
+	}
+	return fmt.Sprintf("'%d'::pg_catalog.int8", r.value)
+}
+
+// needsWrite reports whether the transaction is read-only, for a use that would have to write.
+func (x *session) needsWrite(u *use) (readOnly bool, err error) {
+	if u.statement.Explain {
+		return false, nil
+	}
+	for i := range u.statement.Calls {
+		switch u.statement.Calls[i].Function {
+		case sqlrewrite.Nextval, sqlrewrite.Setval:
+			if u.sequences[i] != nil {
+				return x.readOnly()
+			}
+		}
+	}
+	return false, nil
+}
+
+// finishQuery sends or answers what was gathered. A failure of the statement being added takes that statement's place.
+func (x *session) finishQuery(q *textEdit, traits sqlrewrite.Traits, frame []byte, failure error) error {
+	if q.passed == 0 {
+		if !x.batch.forwarded {
+			return x.answerQuery(q, failure)
+		}
+		// The upstream has an implicit transaction open, which this Query ends.
+		if err := q.pass(); err != nil {
+			return x.failQuery(nil, err)
+		}
+	}
+	if failure == nil && len(q.edits) == 0 {
+		return x.passQuery(frame, traits, q.plan)
+	}
+	text, e := q.plan.Text, expectation{kind: wire.TypeQuery, x: &special{mute: x.muted}}
+	if failure != nil {
+		text = text[:q.at.End]
+		q.edits = append(outside(q.edits, q.at), sqlrewrite.Edit{Start: q.at.Start, End: q.at.End, Text: q.fails(failure, failingStatement)})
+	}
+	e.x.failures = q.failures
+	text, positions := sqlrewrite.Apply(text, q.edits)
+	e.x.positions = &positions
+	x.noteTraits(traits)
+	for i := range q.plan.Statements {
+		x.noteStatement(&q.plan.Statements[i])
+	}
+	x.values.passed(false)
+	return x.send(e, wire.AppendQuery(nil, text))
+}
+
+// outside keeps the edits of the statements before st.
+func outside(edits []sqlrewrite.Edit, st *sqlrewrite.Statement) []sqlrewrite.Edit {
+	kept := edits[:0]
+	for _, e := range edits {
+		if e.Start < st.Start {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// answerQuery answers a Query whose statements are all ours, up to the one that failed.
+func (x *session) answerQuery(q *textEdit, failure error) error {
+	var frames []byte
+	for i := range q.local {
+		var err error
+		frames, err = x.answerStatement(frames, &q.local[i])
+		if err != nil {
+			failure = err
+			break
+		}
+	}
+	if failure != nil {
+		return x.failQuery(frames, failure)
+	}
+	if err := x.respond(frames); err != nil {
+		return err
+	}
+	return x.ready()
+}
+
+// answerStatement appends the response to one statement of ours.
+func (x *session) answerStatement(frames []byte, l *localStatement) ([]byte, error) {
+	st := l.statement
+	switch st.Kind {
+	case sqlrewrite.KindDDL:
+		return x.runDDL(frames, st)
+	case sqlrewrite.KindDeallocate:
+		x.deallocate(st.Deallocate)
+		return wire.AppendCommandComplete(frames, "DEALLOCATE"), nil
+	}
+	frames = wire.AppendRowDescription(frames, fields(l.use, l.columns, nil))
+	readOnly, err := x.needsWrite(l.use)
+	if err != nil {
+		return frames, err
+	}
+	for _, row := range st.Answer.Rows {
+		if frames, err = x.answerRow(frames, l.use, l.columns, row, nil, readOnly); err != nil {
+			return frames, err
+		}
+	}
+	return wire.AppendCommandComplete(frames, fmt.Sprintf("SELECT %d", len(st.Answer.Rows))), nil
+}
+
+// answerRow appends one DataRow. Only calls of that row are evaluated.
+func (x *session) answerRow(frames []byte, u *use, columns []answer.Column, row []sqlrewrite.Expr, formats []int16, readOnly bool) ([]byte, error) {
+	return answer.Row(frames, row, columns, formats, u.params,
+		func(i int) (int64, bool, error) {
+			r, err := x.evaluate(u, i, readOnly)
+			return r.value, r.null, err
+		},
+		func(name string) (any, error) {
+			state, err := x.state(u.relations[u.statement.Answer.Read])
+			if err != nil {
+				return nil, err
+			}
+			switch name {
+			case "last_value":
+				return state.LastValue, nil
+			case "log_cnt":
+				return state.LogCnt, nil
+			default:
+				return state.IsCalled, nil
+			}
+		})
+}
+
+// fields describes the columns of an answer.
+func fields(u *use, columns []answer.Column, formats []int16) []wire.Field {
+	list := make([]wire.Field, len(columns))
+	for i, c := range columns {
+		list[i] = wire.Field{Name: c.Name, Type: c.Type, Size: c.Size, Typmod: c.Typmod, Format: answer.FormatOf(formats, i)}
+		if a := u.statement.Answer; a.Read >= 0 && a.Rows[0][i].Kind == sqlrewrite.ExprField && u.relations[a.Read] != nil {
+			list[i].Table = u.relations[a.Read].OID()
+			list[i].Attribute = map[string]int16{"last_value": 1, "log_cnt": 2, "is_called": 3}[a.Rows[0][i].Text]
+		}
+	}
+	return list
+}

@@ -1,0 +1,207 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/nextvald/nextvald/proxy/wire"
+)
+
+// upstreamSide reads messages of the upstream and brings each to whom it belongs, until the upstream closes.
+func (x *session) upstreamSide() error {
+	for {
+		typ, body, err := x.from.Next()
+		if err != nil {
+			return err
+		}
+		if err := x.upstreamMessage(typ, body); err != nil {
+			return err
+		}
+	}
+}
+
+func (x *session) upstreamMessage(typ byte, body int) error {
+	head, owed := x.flight.head()
+	quiet := owed && head.quiet
+	switch typ {
+	case wire.TypeDataRow:
+		if quiet {
+			return x.collect(head, body)
+		}
+		return x.relayFrame(body)
+	case wire.TypeErrorResponse:
+		return x.relayError(head, owed, body)
+	case wire.TypeReadyForQuery:
+		return x.relayReady(head, owed, body)
+	case wire.TypeParameterStatus:
+		frame, err := x.from.Peek(body, wire.HeaderLen+body)
+		if err != nil {
+			return err
+		}
+		if name, value, err := wire.DecodeParameterStatus(frame[wire.HeaderLen:]); err == nil {
+			x.reported(name, value)
+		}
+		return x.relayFrame(body)
+	case wire.TypeNoticeResponse, wire.TypeNotification:
+		return x.relayFrame(body)
+	case wire.TypeBackendKeyData:
+		frame, err := x.from.Peek(body, wire.HeaderLen+body)
+		if err != nil {
+			return err
+		}
+		x.srv.remember(x, string(frame[wire.HeaderLen:]))
+		return x.relayFrame(body)
+	case wire.TypeCopyInResponse, wire.TypeCopyBothResponse:
+		if owed && head.kind == wire.TypeExecute {
+			x.flight.enterCopy()
+		}
+		return x.relayFrame(body)
+	case wire.TypeParameterDescription:
+		if owed && head.x != nil && head.x.trim {
+			frame, err := x.from.Frame(body)
+			if err != nil {
+				return err
+			}
+			return x.writeOut(wire.TrimParameterDescription(frame, head.x.keep))
+		}
+	}
+
+	if quiet {
+		if err := x.from.Discard(body); err != nil {
+			return err
+		}
+	} else if err := x.relayFrame(body); err != nil {
+		return err
+	}
+	if owed && completes(typ, head.kind) {
+		return x.flight.done(x.writeOut)
+	}
+	return nil
+}
+
+// completes reports whether a response of that type is the last one to a message of that kind.
+func completes(typ, kind byte) bool {
+	switch kind {
+	case wire.TypeParse:
+		return typ == wire.TypeParseComplete
+	case wire.TypeBind:
+		return typ == wire.TypeBindComplete
+	case wire.TypeClose:
+		return typ == wire.TypeCloseComplete
+	case wire.TypeDescribe:
+		return typ == wire.TypeRowDescription || typ == wire.TypeNoData
+	case wire.TypeExecute:
+		return typ == wire.TypeCommandComplete || typ == wire.TypePortalSuspended || typ == wire.TypeEmptyQueryResponse
+	}
+	return false
+}
+
+// relayFrame forwards a frame to the client. Nobody else writes until it is whole.
+func (x *session) relayFrame(body int) error {
+	if err := x.from.Await(body); err != nil {
+		return err
+	}
+	x.outMu.Lock()
+	defer x.outMu.Unlock()
+	return x.from.Forward(x.out, body)
+}
+
+// relayError brings an error to the client, or to who asked; then, in the extended protocol, the rest of the batch is
+// dropped.
+func (x *session) relayError(head expectation, owed bool, body int) error {
+	frame, err := x.from.Frame(body)
+	if err != nil {
+		return err
+	}
+	fields := frame[wire.HeaderLen:]
+	severity := wire.ErrorField(fields, 'V')
+	if severity == "" {
+		severity = wire.ErrorField(fields, 'S')
+	}
+	fatal := severity == wire.SeverityFatal || severity == "PANIC"
+	if fatal {
+		x.fatal.Store(true)
+	}
+	if owed && head.x != nil {
+		ours := failureOf(head.x.failures, fields)
+		switch {
+		case fatal:
+		case head.x.reply != nil:
+			head.x.reply.err = &wire.Error{Code: wire.ErrorField(fields, 'C'), Message: wire.ErrorField(fields, 'M'),
+				Detail: wire.ErrorField(fields, 'D'), Hint: wire.ErrorField(fields, 'H')}
+			frame = nil
+		case ours != nil:
+			frame = wire.AppendError(nil, ours)
+		case head.x.positions != nil:
+			frame = wire.MapErrorPosition(frame, head.x.positions.Original)
+		}
+	}
+	if len(frame) > 0 {
+		x.failures.Add(1)
+	}
+	if err := x.writeOut(frame); err != nil {
+		return err
+	}
+	if owed && !head.endsReady() {
+		x.flight.fail()
+	}
+	return nil
+}
+
+// relayReady ends a batch.
+func (x *session) relayReady(head expectation, owed bool, body int) error {
+	frame, err := x.from.Frame(body)
+	if err != nil {
+		return err
+	}
+	if body == 1 {
+		x.status.Store(uint32(frame[wire.HeaderLen]))
+	}
+	if !x.loggedIn.Load() {
+		if err := x.client.SetReadDeadline(time.Time{}); err != nil {
+			return err
+		}
+		x.loggedIn.Store(true)
+	}
+	if !(owed && (head.quiet || head.x != nil && head.x.mute)) {
+		if err := x.writeOut(frame); err != nil {
+			return err
+		}
+	}
+	if !owed {
+		return nil
+	}
+	return x.flight.ready(x.writeOut)
+}
+
+// collect puts a row that answers a question of ours into its reply.
+func (x *session) collect(head expectation, body int) error {
+	frame, err := x.from.Frame(body)
+	if err != nil {
+		return err
+	}
+	if head.x == nil || head.x.reply == nil {
+		return nil
+	}
+	values, err := wire.DecodeDataRow(frame[wire.HeaderLen:])
+	if err != nil {
+		return err
+	}
+	row := make([]string, len(values))
+	for i, v := range values {
+		row[i] = string(v)
+	}
+	head.x.reply.rows = append(head.x.reply.rows, row)
+	return nil
+}
+
+// reported follows the settings that the upstream reports.
+func (x *session) reported(name, value string) {
+	switch name {
+	case "default_transaction_read_only":
+		x.access.reported(&x.access.byDefault, value == "on")
+	case "in_hot_standby":
+		x.access.reported(&x.access.standby, value == "on")
+	case "standard_conforming_strings":
+		x.access.backslashes.Store(value != "on")
+	}
+}

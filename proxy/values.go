@@ -1,0 +1,395 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/nextvald/nextvald/proxy/answer"
+	"github.com/nextvald/nextvald/proxy/wire"
+	"github.com/nextvald/nextvald/sequencer"
+	"github.com/nextvald/nextvald/sqlrewrite"
+)
+
+// values is what currval and lastval of a session tell.
+type values struct {
+	current map[string]int64 // by incarnation
+	last    *sequencer.Sequence
+	// upstream tells whose nextval was the later one.
+	upstream lastUse
+}
+
+// lastUse says what is known of nextval calls that the upstream carried out for the session.
+type lastUse struct {
+	// visible: a call that the proxy saw go to the upstream is later than the last one of ours.
+	visible bool
+	// before and after: statements that may call nextval unseen (a default, a trigger, a function) went to the upstream
+	// before, and after, the last call of ours.
+	before, after bool
+}
+
+func (v *values) init() { v.current = make(map[string]int64) }
+
+// forget does what DISCARD SEQUENCES does.
+func (v *values) forget() {
+	clear(v.current)
+	v.last = nil
+	v.upstream = lastUse{}
+}
+
+// drew notes a nextval of ours.
+func (v *values) drew(sequence *sequencer.Sequence, value int64) {
+	v.current[sequence.Incarnation()] = value
+	v.last = sequence
+	v.upstream.before = v.upstream.before || v.upstream.after
+	v.upstream.after, v.upstream.visible = false, false
+}
+
+// passed notes a statement that goes to the upstream and may draw values there.
+func (v *values) passed(visible bool) {
+	v.upstream.after = true
+	v.upstream.visible = v.upstream.visible || visible
+}
+
+// result is the value of a call.
+type result struct {
+	value int64
+	null  bool
+}
+
+// use is one execution of a statement's sequence calls.
+type use struct {
+	statement *sqlrewrite.Statement
+	bound     bool                  // parameters have values
+	ours      []bool                // per call: answered here
+	sequences []*sequencer.Sequence // per call: nil for lastval and NULL names
+	relations []*sequencer.Sequence // per read: nil when it is not ours
+	params    []answer.Param
+}
+
+// resolveUse finds out which calls and reads of a statement are ours. A call whose name is a parameter, and lastval, are
+// decided when the statement is bound; until then they count as later.
+func (x *session) resolveUse(st *sqlrewrite.Statement, params []answer.Param, bound bool) (*use, error) {
+	u := &use{
+		statement: st, params: params, bound: bound,
+		ours:      make([]bool, len(st.Calls)),
+		sequences: make([]*sequencer.Sequence, len(st.Calls)),
+		relations: make([]*sequencer.Sequence, len(st.Reads)),
+	}
+	for i := range st.Calls {
+		c := &st.Calls[i]
+		switch {
+		case u.isLater(i):
+			continue
+		case c.Function == sqlrewrite.Lastval:
+			u.ours[i] = x.values.last != nil && !x.values.upstream.visible
+			continue
+		}
+		sequence, null, err := x.argument(&c.Name, params)
+		if err != nil {
+			return nil, err
+		}
+		u.sequences[i], u.ours[i] = sequence, null || sequence != nil
+	}
+	for i := range st.Reads {
+		if !x.known(st.Reads[i].Name.Name) {
+			continue
+		}
+		sequence, err := x.resolve(st.Reads[i].Name)
+		if err != nil {
+			return nil, err
+		}
+		u.relations[i] = sequence
+	}
+	return u, nil
+}
+
+// isLater reports whether it is decided at Bind whether call i is ours; later whether there is such a call.
+func (u *use) isLater(i int) bool {
+	c := &u.statement.Calls[i]
+	return !u.bound && (c.Function == sqlrewrite.Lastval || c.Name.Kind == sqlrewrite.Parameter)
+}
+
+func (u *use) later() bool {
+	for i := range u.ours {
+		if u.isLater(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// editable reports whether such a call can be edited so that Bind decides.
+func (u *use) editable() bool {
+	for i := range u.ours {
+		if u.isLater(i) && editable(&u.statement.Calls[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+func editable(c *sqlrewrite.Call) bool {
+	return c.Evaluation == sqlrewrite.Once && !c.Body && (c.Function == sqlrewrite.Lastval || c.Name.Sole)
+}
+
+// any reports whether anything of the statement is ours; all whether nothing of it is the upstream's.
+func (u *use) any() bool {
+	for i := range u.ours {
+		if u.ours[i] && (u.sequences[i] != nil || u.statement.Calls[i].Function == sqlrewrite.Lastval) {
+			return true
+		}
+	}
+	for _, r := range u.relations {
+		if r != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (u *use) all() bool {
+	for i, ours := range u.ours {
+		if !ours && !u.isLater(i) {
+			return false
+		}
+	}
+	for _, r := range u.relations {
+		if r == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// check refuses the shapes that cannot be answered rightly.
+func (u *use) check() error {
+	for i := range u.statement.Calls {
+		c := &u.statement.Calls[i]
+		if !u.ours[i] || u.sequences[i] == nil && c.Function != sqlrewrite.Lastval {
+			continue
+		}
+		name := "a sequence of nextvald"
+		if s := u.sequences[i]; s != nil {
+			name = fmt.Sprintf("sequence \"%s\"", s.Name().Name)
+		}
+		switch {
+		case c.Evaluation == sqlrewrite.Later:
+			return notSupported("Call the function in the statements themselves: nextvald cannot see a call that the upstream server makes later.",
+				"%s of %s in a definition (a column default, view, function, prepared statement) is not supported", functionName(c.Function), name)
+		case c.Evaluation == sqlrewrite.PerRow:
+			return notSupported("Draw the values first, one SELECT with several calls or one statement each, and pass them in.",
+				"%s of %s once for each row is not supported", functionName(c.Function), name)
+		case c.Function == sqlrewrite.Setval && (c.Value.Kind == sqlrewrite.Opaque && u.inner(i) < 0 || c.IsCalled.Kind == sqlrewrite.Opaque):
+			return notSupported("Compute the value first, and call setval with a constant or a parameter.",
+				"setval of %s with an expression is not supported", name)
+		}
+	}
+	return nil
+}
+
+// inner is the index of the call that is the whole value argument of setval call i; -1 when there is none.
+func (u *use) inner(i int) int {
+	value := &u.statement.Calls[i].Value
+	for j := range i {
+		if c := &u.statement.Calls[j]; u.ours[j] && value.Kind == sqlrewrite.Opaque && c.Start == value.Start && c.End == value.End {
+			return j
+		}
+	}
+	return -1
+}
+
+// nested reports whether call i is the value argument of a setval of ours, which evaluates it.
+func (u *use) nested(i int) bool {
+	for k := i + 1; k < len(u.statement.Calls); k++ {
+		if u.ours[k] && u.statement.Calls[k].Function == sqlrewrite.Setval && u.inner(k) == i {
+			return true
+		}
+	}
+	return false
+}
+
+func functionName(f sqlrewrite.Function) string {
+	switch f {
+	case sqlrewrite.Nextval:
+		return "nextval"
+	case sqlrewrite.Currval:
+		return "currval"
+	case sqlrewrite.Lastval:
+		return "lastval"
+	default:
+		return "setval"
+	}
+}
+
+// evaluate carries out call i of u. readOnly says that the transaction is.
+func (x *session) evaluate(u *use, i int, readOnly bool) (result, error) {
+	c := &u.statement.Calls[i]
+	sequence := u.sequences[i]
+	switch {
+	case u.statement.Explain:
+		return result{}, nil // EXPLAIN shows a plan and draws nothing
+	case c.Function == sqlrewrite.Lastval:
+		return x.lastval()
+	case sequence == nil:
+		return result{null: true}, nil
+	}
+	switch c.Function {
+	case sqlrewrite.Currval:
+		v, ok := x.values.current[sequence.Incarnation()]
+		if !ok {
+			return result{}, &wire.Error{Code: "55000",
+				Message: fmt.Sprintf("currval of sequence \"%s\" is not yet defined in this session", sequence.Name().Name)}
+		}
+		return result{value: v}, nil
+	case sqlrewrite.Setval:
+		value, called, null, err := x.setvalArguments(u, i, readOnly)
+		if null || err != nil {
+			return result{null: true}, err
+		}
+		if readOnly {
+			return result{}, errReadOnly("setval()")
+		}
+		if err := x.checkPending(sequence); err != nil {
+			return result{}, err
+		}
+		ctx, done := x.wait()
+		defer done()
+		if err := sequence.Set(ctx, value, called); err != nil {
+			return result{}, x.stale(c, sequence, err)
+		}
+		if called {
+			x.values.current[sequence.Incarnation()] = value
+		}
+		return result{value: value}, nil
+	default:
+		if readOnly {
+			return result{}, errReadOnly("nextval()")
+		}
+		if err := x.checkPending(sequence); err != nil {
+			return result{}, err
+		}
+		ctx, done := x.wait()
+		defer done()
+		v, err := sequence.Next(ctx)
+		if err != nil {
+			return result{}, x.stale(c, sequence, err)
+		}
+		x.values.drew(sequence, v)
+		return result{value: v}, nil
+	}
+}
+
+// stale makes the next use of a name look again when its sequence proved to be gone.
+func (x *session) stale(c *sqlrewrite.Call, sequence *sequencer.Sequence, err error) error {
+	if errors.Is(err, sequencer.ErrUndefined) {
+		clear(x.names.known)
+	}
+	return err
+}
+
+// setvalArguments takes the value and is_called of setval call i.
+func (x *session) setvalArguments(u *use, i int, readOnly bool) (value int64, called, null bool, err error) {
+	c := &u.statement.Calls[i]
+	if j := u.inner(i); j >= 0 {
+		r, err := x.evaluate(u, j, readOnly)
+		if err != nil {
+			return 0, false, false, err
+		}
+		value, null = r.value, r.null
+	} else if value, null, err = answer.Int8(u.param(&c.Value)); err != nil || null {
+		return 0, false, null, err
+	}
+	called, calledNull, err := answer.Bool(u.param(&c.IsCalled))
+	return value, called, null || calledNull, err
+}
+
+// param is the value of an argument that is a constant or a parameter.
+func (u *use) param(a *sqlrewrite.Argument) answer.Param {
+	if a.Kind == sqlrewrite.Parameter {
+		return u.params[a.Param-1]
+	}
+	p := answer.Param{Type: a.Type}
+	if !a.Null {
+		p.Value = []byte(a.Value)
+	}
+	return p
+}
+
+// lastval is the value of the session's last nextval, whoever answered it.
+func (x *session) lastval() (result, error) {
+	undefined := &wire.Error{Code: "55000", Message: "lastval is not yet defined in this session"}
+	last := x.values.last
+	if last == nil {
+		return result{}, undefined
+	}
+	now, err := x.lookup(last.Name())
+	if err != nil {
+		return result{}, err
+	}
+	if now == nil || now.Incarnation() != last.Incarnation() {
+		return result{}, undefined // it was dropped
+	}
+	ours := result{value: x.values.current[last.Incarnation()]}
+	if !x.values.upstream.after {
+		return ours, nil
+	}
+	return x.lastvalOfBoth(ours)
+}
+
+// lastvalOfBoth decides between our last value and the upstream's, when statements that went there after ours may
+// have drawn one unseen.
+func (x *session) lastvalOfBoth(ours result) (result, error) {
+	if x.srv.cfg.Standalone {
+		return ours, nil
+	}
+	theirs, defined, err := x.upstreamLastval()
+	switch {
+	case err != nil:
+		return result{}, err
+	case !defined:
+		x.values.upstream = lastUse{}
+		return ours, nil
+	case !x.values.upstream.before:
+		return theirs, nil
+	}
+	return result{}, &wire.Error{Code: "55000", Message: "lastval is ambiguous in this session",
+		Detail: "Both nextvald and the upstream server have answered nextval in this session, and it cannot be told which was last.",
+		Hint:   "Use currval with the sequence's name, or RETURNING."}
+}
+
+// upstreamLastval asks for the upstream's own lastval. Where it is undefined the question fails, which an open
+// transaction survives by a savepoint.
+func (x *session) upstreamLastval() (result, bool, error) {
+	if x.batch.forwarded {
+		return result{}, false, notSupported("Use currval with the sequence's name, or RETURNING.",
+			"lastval inside a pipeline is not supported after statements that may have drawn values in the upstream server")
+	}
+	open := byte(x.status.Load()) == inBlock
+	if open {
+		if _, err := x.ask("SAVEPOINT nextvald_reserved"); err != nil {
+			return result{}, false, err
+		}
+	}
+	rows, err := x.ask("SELECT pg_catalog.lastval()")
+	var failure *wire.Error
+	undefined := errors.As(err, &failure) && failure.Code == "55000"
+	if err != nil && !undefined {
+		return result{}, false, err
+	}
+	if open {
+		if undefined {
+			if _, err := x.ask("ROLLBACK TO SAVEPOINT nextvald_reserved"); err != nil {
+				return result{}, false, err
+			}
+		}
+		if _, err := x.ask("RELEASE SAVEPOINT nextvald_reserved"); err != nil {
+			return result{}, false, err
+		}
+	}
+	if undefined {
+		return result{}, false, nil
+	}
+	v, err := strconv.ParseInt(rows[0][0], 10, 64)
+	return result{value: v}, true, err
+}

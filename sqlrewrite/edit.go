@@ -1,0 +1,95 @@
+package sqlrewrite
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Edit replaces the bytes [Start, End) of a text.
+type Edit struct {
+	Start, End int
+	Text       string
+}
+
+// Positions maps character positions of an edited text back to the original. The zero value maps each to itself.
+type Positions struct {
+	spans []span
+}
+
+// span is one edit, in characters from 0.
+type span struct {
+	edited, editedEnd     int
+	original, originalEnd int
+}
+
+// Apply carries out edits, which must not overlap and may come in any order.
+func Apply(text string, edits []Edit) (string, Positions) {
+	edits = slices.Clone(edits)
+	slices.SortFunc(edits, func(a, b Edit) int { return a.Start - b.Start })
+	var (
+		b               strings.Builder
+		positions       Positions
+		at              int // bytes of text that are done
+		original, after int // the same in characters, here and there
+	)
+	for _, e := range edits {
+		kept := text[at:e.Start]
+		b.WriteString(kept)
+		b.WriteString(e.Text)
+		n := utf8.RuneCountInString(kept)
+		original, after = original+n, after+n
+		s := span{edited: after, original: original}
+		original += utf8.RuneCountInString(text[e.Start:e.End])
+		after += utf8.RuneCountInString(e.Text)
+		s.editedEnd, s.originalEnd = after, original
+		positions.spans = append(positions.spans, s)
+		at = e.End
+	}
+	b.WriteString(text[at:])
+	return b.String(), positions
+}
+
+// Original maps a character position of the edited text, from 1, to the original text. A position inside a replacement
+// is that of what was replaced.
+func (p Positions) Original(pos int) int {
+	at := pos - 1
+	shift := 0
+	for _, s := range p.spans {
+		if at < s.edited {
+			break
+		}
+		if at < s.editedEnd {
+			return s.original + 1
+		}
+		shift = s.originalEnd - s.editedEnd
+	}
+	return at + shift + 1
+}
+
+// Replacement is what to put in the place of the call. value is an expression of type int8, used once or twice; it
+// must not be volatile. Names of columns, the shape of FROM and types stay as the call made them.
+func (c *Call) Replacement(value string) string {
+	name := functionNames[c.Function]
+	switch c.Place {
+	case PlaceColumn:
+		return "(SELECT " + value + " AS " + name + ")"
+	case PlaceFrom:
+		return "pg_catalog.int8larger(" + value + ", " + value + ")"
+	case PlaceFromBare:
+		return "pg_catalog.int8larger(" + value + ", " + value + ") AS " + name
+	default:
+		return "(" + value + ")"
+	}
+}
+
+var functionNames = [...]string{Nextval: "nextval", Currval: "currval", Lastval: "lastval", Setval: "setval"}
+
+// Replacement is what to put in the place of the relation: a row of the sequence's columns.
+func (r *Read) Replacement(lastValue, logCnt, isCalled string) string {
+	row := "(SELECT " + lastValue + " AS last_value, " + logCnt + " AS log_cnt, " + isCalled + " AS is_called)"
+	if r.Alias {
+		return row
+	}
+	return row + ` AS "` + strings.ReplaceAll(r.Name.Name, `"`, `""`) + `"`
+}

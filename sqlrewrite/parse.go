@@ -1,0 +1,371 @@
+package sqlrewrite
+
+import (
+	"errors"
+
+	"strings"
+	"unicode/utf8"
+
+	pg_query "github.com/pganalyze/pg_query_go/v5"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Bounds of what is parsed. pg_query recurses: a chain of about 24,000 operators overflows the C stack, which ends the
+// process, and its protobuf form fails beyond about 5,000 nested levels.
+const (
+	// maxTokens bounds a text's length in tokens, maxOperators the tokens that may form a chain, and maxNesting its
+	// parentheses and brackets within each other.
+	maxTokens    = 2_000_000
+	maxOperators = 8_000
+	maxNesting   = 800
+)
+
+// ErrTooComplex says that a text is too large or too deeply nested to be parsed safely.
+var ErrTooComplex = errors.New("statement too complex")
+
+// SyntaxError is PostgreSQL's own error for a text that does not parse.
+type SyntaxError struct {
+	Message  string
+	Position int // in characters from 1
+}
+
+func (e *SyntaxError) Error() string { return e.Message }
+
+// Parse reads a text with PostgreSQL's grammar. Errors are ErrTooComplex, *SyntaxError, or another for a text that
+// cannot be judged, such as one in an encoding other than UTF-8.
+func Parse(text string) (*Plan, error) {
+	if !utf8.ValidString(text) || strings.IndexByte(text, 0) >= 0 {
+		return nil, errors.New("text is not valid UTF-8")
+	}
+	scanned, err := pg_query.Scan(text)
+	if err != nil {
+		return nil, syntaxError(err)
+	}
+	toks := significant(scanned.Tokens)
+	if err := checkBounds(toks); err != nil {
+		return nil, err
+	}
+	tree, err := pg_query.Parse(text)
+	if err != nil {
+		return nil, syntaxError(err)
+	}
+	p := &planner{text: text, tokens: toks, uses: make(map[int32]int)}
+	countParams(tree.ProtoReflect(), p.uses)
+	plan := &Plan{Text: text}
+	for n := range p.uses {
+		plan.Params = max(plan.Params, int(n))
+	}
+	for _, raw := range tree.Stmts {
+		plan.Statements = append(plan.Statements, p.statement(raw, plan.Params))
+	}
+	return plan, nil
+}
+
+func syntaxError(err error) error {
+	return &SyntaxError{Message: err.Error()}
+}
+
+// significant drops comments.
+func significant(tokens []*pg_query.ScanToken) []*pg_query.ScanToken {
+	kept := tokens[:0]
+	for _, t := range tokens {
+		if t.Token != pg_query.Token_SQL_COMMENT && t.Token != pg_query.Token_C_COMMENT {
+			kept = append(kept, t)
+		}
+	}
+	return kept
+}
+
+// checkBounds refuses texts that the parser might not survive.
+func checkBounds(tokens []*pg_query.ScanToken) error {
+	if len(tokens) > maxTokens {
+		return ErrTooComplex
+	}
+	depth, chain := 0, 0
+	for _, t := range tokens {
+		switch t.Token {
+		case pg_query.Token_ASCII_40, pg_query.Token_ASCII_91: // ( [
+			depth++
+		case pg_query.Token_ASCII_41, pg_query.Token_ASCII_93: // ) ]
+			depth--
+		case pg_query.Token_ASCII_44, pg_query.Token_SCONST, pg_query.Token_ICONST, pg_query.Token_FCONST, pg_query.Token_IDENT,
+			pg_query.Token_PARAM, pg_query.Token_NULL_P, pg_query.Token_ASCII_46:
+			continue
+		case pg_query.Token_ASCII_59: // ;
+			depth, chain = 0, 0
+		default:
+			chain++
+		}
+		if depth > maxNesting || chain > maxOperators {
+			return ErrTooComplex
+		}
+	}
+	return nil
+}
+
+func countParams(m protoreflect.Message, uses map[int32]int) {
+	if ref, ok := m.Interface().(*pg_query.ParamRef); ok {
+		uses[ref.Number]++
+		return
+	}
+	children(m, func(c protoreflect.Message) { countParams(c, uses) })
+}
+
+// children calls f for each message directly inside m, in order of fields.
+func children(m protoreflect.Message, f func(protoreflect.Message)) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		fd := fields.Get(i)
+		if fd.Kind() != protoreflect.MessageKind || !m.Has(fd) {
+			continue
+		}
+		if fd.IsList() {
+			list := m.Get(fd).List()
+			for k := range list.Len() {
+				f(list.Get(k).Message())
+			}
+			continue
+		}
+		f(m.Get(fd).Message())
+	}
+}
+
+// planner makes the plan of one text.
+type planner struct {
+	text   string
+	tokens []*pg_query.ScanToken
+	uses   map[int32]int // of each parameter, in the whole text
+	st     *Statement
+	ctes   map[string]bool
+	once   bool // no nextval or setval in the statement: currval and lastval are constants
+}
+
+// statement plans one statement.
+func (p *planner) statement(raw *pg_query.RawStmt, params int) Statement {
+	st := Statement{Kind: KindPass}
+	end := len(p.text)
+	if raw.StmtLen > 0 {
+		end = int(raw.StmtLocation + raw.StmtLen)
+	}
+	st.Start, st.End = int(raw.StmtLocation), end
+	if i := p.tokenAt(st.Start); i < len(p.tokens) && int(p.tokens[i].Start) < end {
+		st.Start = int(p.tokens[i].Start)
+		for ; i < len(p.tokens) && int(p.tokens[i].End) <= end; i++ {
+			if p.tokens[i].Token == pg_query.Token_ASCII_59 {
+				break
+			}
+			st.End = int(p.tokens[i].End)
+		}
+	}
+	p.st, p.ctes, p.once = &st, make(map[string]bool), false
+	node := raw.Stmt
+	collectCTEs(node.ProtoReflect(), p.ctes)
+	p.classify(node)
+	if len(st.Calls) > 0 || len(st.Reads) > 0 {
+		p.finishCalls()
+		if st.Kind == KindPass {
+			st.Kind = KindUse
+		}
+	}
+	if st.Kind == KindUse {
+		st.Answer = p.answer(node, params)
+	}
+	return st
+}
+
+// finishCalls makes currval and lastval constants of the statement where nothing in it can move them.
+func (p *planner) finishCalls() {
+	for i := range p.st.Calls {
+		if f := p.st.Calls[i].Function; f == Nextval || f == Setval {
+			return
+		}
+	}
+	for i := range p.st.Calls {
+		if c := &p.st.Calls[i]; c.Evaluation == PerRow {
+			c.Evaluation = Once
+		}
+	}
+}
+
+func collectCTEs(m protoreflect.Message, names map[string]bool) {
+	if cte, ok := m.Interface().(*pg_query.CommonTableExpr); ok {
+		names[cte.Ctename] = true
+	}
+	children(m, func(c protoreflect.Message) { collectCTEs(c, names) })
+}
+
+// tokenAt is the index of the first token at or after a byte offset.
+func (p *planner) tokenAt(offset int) int {
+	lo, hi := 0, len(p.tokens)
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if int(p.tokens[mid].Start) < offset {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// classify finds out what kind of statement it is, and what in it concerns sequences.
+func (p *planner) classify(node *pg_query.Node) {
+	st := p.st
+	switch n := node.Node.(type) {
+	case *pg_query.Node_TransactionStmt:
+		st.Kind, st.Transaction = KindTransaction, transaction(n.TransactionStmt)
+	case *pg_query.Node_DeallocateStmt:
+		st.Kind, st.Deallocate = KindDeallocate, n.DeallocateStmt.Name
+	case *pg_query.Node_DiscardStmt:
+		st.Kind = KindDiscard
+		st.Discard = strings.TrimPrefix(n.DiscardStmt.Target.String(), "DISCARD_")
+	case *pg_query.Node_SelectStmt:
+		st.Tag = "SELECT"
+		p.query(node, context{})
+		if into := n.SelectStmt.IntoClause; into != nil {
+			p.creates(into.Rel)
+		}
+	case *pg_query.Node_InsertStmt, *pg_query.Node_UpdateStmt, *pg_query.Node_DeleteStmt, *pg_query.Node_MergeStmt:
+		p.query(node, context{})
+	case *pg_query.Node_ExplainStmt:
+		st.Explain = true
+		for _, o := range n.ExplainStmt.Options {
+			if d := o.GetDefElem(); d != nil && d.Defname == "analyze" && truth(d.Arg) {
+				st.Explain = false
+			}
+		}
+		p.query(n.ExplainStmt.Query, context{})
+	case *pg_query.Node_CopyStmt:
+		p.query(n.CopyStmt.Query, context{})
+	case *pg_query.Node_DeclareCursorStmt:
+		p.query(n.DeclareCursorStmt.Query, context{})
+	case *pg_query.Node_CreateTableAsStmt:
+		p.creates(n.CreateTableAsStmt.Into.GetRel())
+		if n.CreateTableAsStmt.Objtype == pg_query.ObjectType_OBJECT_MATVIEW {
+			p.query(n.CreateTableAsStmt.Query, context{evaluation: Later}) // REFRESH runs it again
+		} else {
+			p.query(n.CreateTableAsStmt.Query, context{})
+		}
+	case *pg_query.Node_ExecuteStmt:
+		for _, a := range n.ExecuteStmt.Params {
+			p.walk(a.ProtoReflect(), context{})
+		}
+	case *pg_query.Node_CallStmt:
+		for _, a := range n.CallStmt.Funccall.GetArgs() {
+			p.walk(a.ProtoReflect(), context{})
+		}
+	case *pg_query.Node_DoStmt:
+		p.bodies(n.DoStmt.Args)
+	case *pg_query.Node_CreateFunctionStmt:
+		p.bodies(n.CreateFunctionStmt.Options)
+		p.walk(node.ProtoReflect(), context{evaluation: Later})
+	default:
+		if !p.ddl(node) {
+			p.createsOf(node)
+			p.walk(node.ProtoReflect(), context{evaluation: Later})
+		}
+	}
+}
+
+func transaction(t *pg_query.TransactionStmt) Transaction {
+	verbs := map[pg_query.TransactionStmtKind]TransactionVerb{
+		pg_query.TransactionStmtKind_TRANS_STMT_BEGIN: Begin, pg_query.TransactionStmtKind_TRANS_STMT_START: Begin,
+		pg_query.TransactionStmtKind_TRANS_STMT_COMMIT: Commit, pg_query.TransactionStmtKind_TRANS_STMT_ROLLBACK: Rollback,
+		pg_query.TransactionStmtKind_TRANS_STMT_SAVEPOINT: Savepoint, pg_query.TransactionStmtKind_TRANS_STMT_RELEASE: Release,
+		pg_query.TransactionStmtKind_TRANS_STMT_ROLLBACK_TO: RollbackTo, pg_query.TransactionStmtKind_TRANS_STMT_PREPARE: PrepareTransaction,
+		pg_query.TransactionStmtKind_TRANS_STMT_COMMIT_PREPARED:   CommitPrepared,
+		pg_query.TransactionStmtKind_TRANS_STMT_ROLLBACK_PREPARED: RollbackPrepared,
+	}
+	result := Transaction{Verb: verbs[t.Kind], Savepoint: t.SavepointName, Chain: t.Chain}
+	for _, o := range t.Options {
+		if d := o.GetDefElem(); d != nil && d.Defname == "transaction_read_only" {
+			on := truth(d.Arg)
+			result.ReadOnly = &on
+		}
+	}
+	return result
+}
+
+// truth reads the value of a boolean option; none means true.
+func truth(n *pg_query.Node) bool {
+	if n == nil {
+		return true
+	}
+	if c := n.GetAConst(); c != nil {
+		switch v := c.Val.(type) {
+		case *pg_query.A_Const_Ival:
+			return v.Ival.Ival != 0
+		case *pg_query.A_Const_Boolval:
+			return v.Boolval.Boolval
+		case *pg_query.A_Const_Sval:
+			return v.Sval.Sval == "true" || v.Sval.Sval == "on"
+		}
+		return false
+	}
+	switch v := n.Node.(type) {
+	case *pg_query.Node_Integer:
+		return v.Integer.Ival != 0
+	case *pg_query.Node_Boolean:
+		return v.Boolean.Boolval
+	case *pg_query.Node_String_:
+		return v.String_.Sval == "true" || v.String_.Sval == "on"
+	}
+	return false
+}
+
+// bodies looks for calls in the strings of a function body or DO.
+func (p *planner) bodies(options []*pg_query.Node) {
+	for _, o := range options {
+		d := o.GetDefElem()
+		if d == nil || d.Defname != "as" {
+			continue
+		}
+		var texts []*pg_query.Node
+		if l := d.Arg.GetList(); l != nil {
+			texts = l.Items
+		} else {
+			texts = []*pg_query.Node{d.Arg}
+		}
+		for _, t := range texts {
+			if s := t.GetString_(); s != nil {
+				p.body(s.Sval, int(d.Location))
+			}
+		}
+	}
+}
+
+// body finds calls with a literal name in a text that is read later.
+func (p *planner) body(text string, at int) {
+	scanned, err := pg_query.Scan(text)
+	if err != nil {
+		return
+	}
+	toks := significant(scanned.Tokens)
+	for i := 0; i+2 < len(toks); i++ {
+		word := strings.ToLower(strings.Trim(text[toks[i].Start:toks[i].End], `"`))
+		f, ok := functionOf(word)
+		if !ok || f == Lastval || toks[i+1].Token != pg_query.Token_ASCII_40 || toks[i+2].Token != pg_query.Token_SCONST {
+			continue
+		}
+		literal := text[toks[i+2].Start:toks[i+2].End]
+		tree, err := pg_query.Parse("SELECT " + literal)
+		if err != nil {
+			continue
+		}
+		c := tree.Stmts[0].Stmt.GetSelectStmt().TargetList[0].GetResTarget().Val.GetAConst().GetSval()
+		if c == nil {
+			continue
+		}
+		p.st.Calls = append(p.st.Calls, Call{Function: f, Start: at, End: at, Evaluation: Later, Body: true,
+			Name: Argument{Kind: Constant, Value: c.Sval}})
+	}
+}
+
+func functionOf(word string) (Function, bool) {
+	for f, name := range functionNames {
+		if name == word {
+			return Function(f), true
+		}
+	}
+	return 0, false
+}
