@@ -1,0 +1,38 @@
+# Everything a maintainer runs. `make` alone lists it.
+
+GO ?= go
+SERVERS = integration/testenv/with-servers
+FUZZTIME ?= 5s
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build ./nextvald
+	@echo "building nextvald (PostgreSQL's parser is compiled the first time, which takes a minute)"
+	$(GO) build -o nextvald ./cmd/nextvald
+
+run: build ## build and start it alone, on the embedded store in ./nextvald-data
+	exec ./nextvald serve
+
+test: ## run every test beside a PostgreSQL and a DynamoDB Local of their own
+	$(SERVERS) $(GO) test -race -timeout 20m ./...
+
+lint: ## check formatting, vet, staticcheck and the import directions
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+		if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:" $$unformatted; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) test -count=1 -run '^TestImport' .
+
+fuzz-short: ## fuzz every fuzz target for FUZZTIME (5s)
+	@set -e; for file in $$(git grep -l '^func Fuzz' -- '*_test.go'); do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
+			echo "$$(dirname $$file) $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file); \
+		done; \
+	done
+
+clean: ## remove what was built and fetched
+	rm -rf nextvald .cache
+
+.PHONY: help build run test lint fuzz-short clean
