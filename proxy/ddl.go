@@ -99,13 +99,13 @@ func (x *session) applyDDL(st *sqlrewrite.Statement) (notices []*wire.Error, err
 	}
 	if d.Verb == sqlrewrite.DropSequence {
 		for _, sequence := range sequences {
-			if err := x.drop(sequence.Name()); err != nil {
+			if err := x.drop(x.visible(sequence)); err != nil {
 				return nil, err
 			}
 		}
 		return notices, nil
 	}
-	name := sequences[0].Name()
+	name := x.visible(sequences[0])
 	switch d.Verb {
 	case sqlrewrite.AlterSequence:
 		options, err := x.options(st)

@@ -33,11 +33,8 @@ func (x *session) parse(body int) error {
 		return x.parsePassed(st, frame)
 	}
 	status, open := x.transaction()
-	switch {
-	case !open:
+	if !open {
 		return errOver
-	case status == failed:
-		return x.parsePassed(st, frame)
 	}
 	plan, err := x.plan(m.Query, st.traits)
 	if err != nil {
@@ -47,6 +44,9 @@ func (x *session) parse(body int) error {
 		return x.parsePassed(st, frame)
 	}
 	st.plan, st.parsed, x.text = plan, &plan.Statements[0], m.Query
+	if status == failed {
+		return x.parsePassed(st, frame)
+	}
 	if err := x.checkCreates(st.parsed); err != nil {
 		return x.fail(err)
 	}
@@ -501,7 +501,7 @@ func (x *session) execute(body int) error {
 		x.noteTraits(p.statement.traits)
 		draws := false
 		if parsed := p.statement.parsed; parsed != nil {
-			if parsed.Kind == sqlrewrite.KindTransaction && x.pending != nil {
+			if parsed.Kind == sqlrewrite.KindTransaction && (x.pending != nil || x.srv.cfg.Standalone) {
 				if _, open := x.transaction(); !open {
 					return errOver
 				}

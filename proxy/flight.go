@@ -229,13 +229,6 @@ func (f *flight) awaitEmpty() (failed, open bool) {
 	return f.failed, !f.closed
 }
 
-// empty reports whether nothing is in flight.
-func (f *flight) empty() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.first == len(f.queue)
-}
-
 // busyReady reports whether a ReadyForQuery is owed.
 func (f *flight) busyReady() bool {
 	f.mu.Lock()

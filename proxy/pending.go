@@ -114,7 +114,16 @@ func (p *pending) isAltered(name sequencer.Name) bool {
 	return p.names[p.called(name)].altered
 }
 
-// create, alter, rename and drop change a sequence now, or at COMMIT inside a transaction.
+// visible is the name by which the session knows a sequence.
+func (x *session) visible(sequence *sequencer.Sequence) sequencer.Name {
+	if x.pending == nil {
+		return sequence.Name()
+	}
+	return x.pending.called(sequence.Name())
+}
+
+// create, alter, rename and drop change a sequence, by the name that the session knows: now, or at COMMIT inside a
+// transaction.
 
 func (x *session) create(name sequencer.Name, def sequencer.Definition) error {
 	ctx, done := x.wait()
@@ -141,12 +150,12 @@ func (x *session) alter(name sequencer.Name, options sequencer.Options) error {
 	if p == nil {
 		return x.srv.cfg.Sequences.Alter(ctx, name, options)
 	}
-	called := p.called(name)
-	if p.isOwn(name) && len(p.savepoints) == 0 {
-		return x.srv.cfg.Sequences.Alter(ctx, name, options) // nobody else sees it, and ROLLBACK drops it
+	stands := p.stands(name)
+	if p.isOwn(stands) && len(p.savepoints) == 0 {
+		return x.srv.cfg.Sequences.Alter(ctx, stands, options) // nobody else sees it, and ROLLBACK drops it
 	}
-	p.names[called] = change{stands: name, altered: true}
-	p.steps = append(p.steps, func(ctx context.Context, s Sequences) error { return s.Alter(ctx, called, options) })
+	p.names[name] = change{stands: stands, altered: true}
+	p.steps = append(p.steps, func(ctx context.Context, s Sequences) error { return s.Alter(ctx, name, options) })
 	return nil
 }
 
@@ -157,11 +166,10 @@ func (x *session) rename(name, to sequencer.Name) error {
 	if p == nil {
 		return x.srv.cfg.Sequences.Rename(ctx, name, to)
 	}
-	called := p.called(name)
-	c := change{stands: name, altered: p.names[called].altered}
-	p.names[called] = change{gone: true}
+	c := change{stands: p.stands(name), altered: p.names[name].altered}
+	p.names[name] = change{gone: true}
 	p.names[to] = c
-	p.steps = append(p.steps, func(ctx context.Context, s Sequences) error { return s.Rename(ctx, called, to) })
+	p.steps = append(p.steps, func(ctx context.Context, s Sequences) error { return s.Rename(ctx, name, to) })
 	return nil
 }
 
@@ -172,9 +180,8 @@ func (x *session) drop(name sequencer.Name) error {
 	if p == nil {
 		return x.srv.cfg.Sequences.Drop(ctx, name)
 	}
-	called := p.called(name)
-	p.names[called] = change{gone: true}
-	p.steps = append(p.steps, func(ctx context.Context, s Sequences) error { return s.Drop(ctx, called) })
+	p.names[name] = change{gone: true}
+	p.steps = append(p.steps, func(ctx context.Context, s Sequences) error { return s.Drop(ctx, name) })
 	return nil
 }
 
@@ -200,7 +207,7 @@ func (x *session) checkPending(sequence *sequencer.Sequence) error {
 func (x *session) transactionPending(t sqlrewrite.Transaction) error {
 	p := x.pending
 	if p == nil && t.Verb != sqlrewrite.Savepoint {
-		return nil
+		return nil // nothing to follow
 	}
 	switch t.Verb {
 	case sqlrewrite.Commit:

@@ -238,6 +238,9 @@ func (x *session) runQuery(plan *sqlrewrite.Plan, traits sqlrewrite.Traits, fram
 		return errOver
 	}
 	if status == failed && len(plan.Statements) == 1 {
+		if err := x.transactionPending(plan.Statements[0].Transaction); err != nil {
+			return x.failQuery(nil, err)
+		}
 		return x.passQuery(frame, traits, plan)
 	}
 	x.text = plan.Text

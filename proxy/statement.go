@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"strings"
 	"sync/atomic"
 
 	"github.com/nextvald/nextvald/proxy/answer"
@@ -53,7 +52,6 @@ type portal struct {
 	statement *statement
 	use       *use
 	formats   []int16
-	readOnly  bool
 	row       int // rows already sent
 	// upstream: the portal is the upstream's; failure, when set, is raised in the place of its first Execute.
 	upstream bool
@@ -149,6 +147,3 @@ func finalParams(st *sqlrewrite.Statement, declared []uint32) (final []uint32, o
 	}
 	return final, true
 }
-
-// clone copies a text out of a buffer that will be used again.
-func clone(s string) string { return strings.Clone(s) }
