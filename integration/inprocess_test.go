@@ -19,8 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/nextvald/nextvald/proxy"
+	"github.com/nextvald/nextvald/proxy/standalone"
 	"github.com/nextvald/nextvald/sequencer"
 	"github.com/nextvald/nextvald/sequencer/dynamostore"
+	"github.com/nextvald/nextvald/sequencer/memstore"
 )
 
 // environment is the value of a variable that `make test` sets.
@@ -41,10 +43,41 @@ func (a tcp) Dial(ctx context.Context) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", string(a))
 }
 
-var inProcess struct {
+// inProcess is a proxy in the test's process.
+type inProcess struct {
 	once gosync.Once
 	addr string
 	err  error
+}
+
+var before, standing inProcess
+
+// start runs the proxy once for all tests.
+func (p *inProcess) start(t testing.TB, cfg proxy.Config, open func() (sequencer.Store, error)) string {
+	t.Helper()
+	p.once.Do(func() {
+		p.err = func() error {
+			store, err := open()
+			if err != nil {
+				return err
+			}
+			cfg.Logger, cfg.DialTimeout = slog.New(slog.NewTextHandler(io.Discard, nil)), 5*time.Second
+			registry, err := sequencer.Open(context.Background(), store, sequencer.Config{Logger: cfg.Logger})
+			if err != nil {
+				return err
+			}
+			cfg.Sequences = registry
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				return err
+			}
+			go func() { _ = proxy.New(cfg).Serve(context.Background(), l) }()
+			p.addr = l.Addr().String()
+			return nil
+		}()
+	})
+	require.NoError(t, p.err)
+	return p.addr
 }
 
 // proxied is the URL of a database behind a proxy that runs in the test's process, on a table of its own.
@@ -53,33 +86,21 @@ func proxied(t testing.TB, upstream string) string {
 	u, err := url.Parse(upstream)
 	require.NoError(t, err)
 	endpoint := environment(t, "NEXTVALD_TEST_DYNAMODB")
-	inProcess.once.Do(func() {
-		inProcess.err = func() error {
-			store, err := dynamostore.Open(context.Background(), dynamostore.Config{
-				Table: "inprocess-" + rand.Text(), Region: "us-east-1", Endpoint: endpoint, Namespace: "test",
-				Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""),
-			})
-			if err != nil {
-				return err
-			}
-			log := slog.New(slog.NewTextHandler(io.Discard, nil))
-			registry, err := sequencer.Open(context.Background(), store, sequencer.Config{Logger: log})
-			if err != nil {
-				return err
-			}
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				return err
-			}
-			server := proxy.New(proxy.Config{Logger: log, Upstream: tcp(u.Host), Sequences: registry, DialTimeout: 5 * time.Second})
-			go func() { _ = server.Serve(context.Background(), l) }()
-			inProcess.addr = l.Addr().String()
-			return nil
-		}()
+	u.Host = before.start(t, proxy.Config{Upstream: tcp(u.Host)}, func() (sequencer.Store, error) {
+		return dynamostore.Open(context.Background(), dynamostore.Config{
+			Table: "inprocess-" + rand.Text(), Region: "us-east-1", Endpoint: endpoint, Namespace: "test",
+			Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""),
+		})
 	})
-	require.NoError(t, inProcess.err)
-	u.Host = inProcess.addr
 	return u.String()
+}
+
+// withoutUpstream is the URL of a fresh database of a proxy without an upstream.
+func withoutUpstream(t testing.TB) string {
+	t.Helper()
+	addr := standing.start(t, proxy.Config{Upstream: standalone.New(standalone.Config{}), Standalone: true},
+		func() (sequencer.Store, error) { return memstore.New(), nil })
+	return "postgres://postgres@" + addr + "/test_" + strings.ToLower(rand.Text()[:12])
 }
 
 // freshDatabase creates a database in the upstream and returns its URL there.

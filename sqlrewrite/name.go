@@ -5,8 +5,12 @@ import (
 	"strings"
 )
 
-// ErrInvalidName says that a string is no qualified name (PostgreSQL: 42602, "invalid name syntax").
-var ErrInvalidName = errors.New("invalid name syntax")
+var (
+	// ErrInvalidName says that a string is no qualified name (PostgreSQL: 42602, "invalid name syntax").
+	ErrInvalidName = errors.New("invalid name syntax")
+	// ErrTooManyParts says that a name has more parts than database, schema and name (PostgreSQL: 42601).
+	ErrTooManyParts = errors.New("too many dotted names")
+)
 
 // ParseQualifiedName reads the name in a string argument of nextval or regclass: [[database.]schema.]name, parts folded
 // to lower case unless quoted, blanks around parts ignored.
@@ -63,7 +67,7 @@ func ParseQualifiedName(s string) (Name, error) {
 	case 3:
 		return Name{Database: parts[0], Schema: parts[1], Name: parts[2]}, nil
 	}
-	return Name{}, ErrInvalidName
+	return Name{}, ErrTooManyParts
 }
 
 func isBlank(r rune) bool {

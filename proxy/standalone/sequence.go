@@ -1,8 +1,8 @@
 package standalone
 
 import (
+	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgtype"
 	pg_query "github.com/pganalyze/pg_query_go/v5"
@@ -119,8 +119,11 @@ func (s *session) noRelation(text string) error {
 	if isDigits(text) {
 		return errorf("XX000", "could not open relation with OID %s", text)
 	}
-	name, err := parseQualifiedName(text)
-	if err != nil {
+	name, err := sqlrewrite.ParseQualifiedName(text)
+	switch {
+	case errors.Is(err, sqlrewrite.ErrTooManyParts):
+		return errorf("42601", "improper relation name (too many dotted names): %s", text)
+	case err != nil:
 		return errorf("42602", "invalid name syntax")
 	}
 	if name.Database != "" && name.Database != s.database {
@@ -172,18 +175,4 @@ func (s *session) checkParams(params []answer.Param, portal string) error {
 		}
 	}
 	return nil
-}
-
-// parseQualifiedName reads a name as regclass does, folded where it is not quoted.
-func parseQualifiedName(text string) (sqlrewrite.Name, error) {
-	parts := splitNames(strings.ReplaceAll(text, ".", ","))
-	switch len(parts) {
-	case 1:
-		return sqlrewrite.Name{Name: parts[0]}, nil
-	case 2:
-		return sqlrewrite.Name{Schema: parts[0], Name: parts[1]}, nil
-	case 3:
-		return sqlrewrite.Name{Database: parts[0], Schema: parts[1], Name: parts[2]}, nil
-	}
-	return sqlrewrite.Name{}, errorf("42602", "invalid name syntax")
 }
