@@ -1,6 +1,8 @@
 package standalone
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,6 +141,9 @@ func setValue(name string, args []*pg_query.Node) (string, error) {
 		if zone, ok := zoneOfNumber(args[0].GetAConst()); ok {
 			return zone, nil
 		}
+		if c := args[0].GetTypeCast(); lastName(c.GetTypeName().GetNames()) == "interval" {
+			return zoneOfInterval(c.Arg.GetAConst().GetSval().GetSval())
+		}
 	}
 	var values []string
 	for _, n := range args {
@@ -183,15 +188,31 @@ func zoneOfNumber(c *pg_query.A_Const) (string, bool) {
 	if east < -24 || east > 24 {
 		return "", false
 	}
-	sign, opposite := "+", "-"
-	if east < 0 {
-		sign, opposite, east = "-", "+", -east
+	return zoneEast(east < 0, fmt.Sprintf("%02d", max(east, -east))), true
+}
+
+// hoursAndMinutes is the form of an interval that SET TIME ZONE is sent with.
+var hoursAndMinutes = regexp.MustCompile(`^([+-]?)([01]?[0-9]):([0-5][0-9])$`)
+
+// zoneOfInterval is the time zone of SET TIME ZONE INTERVAL: so many hours and minutes east of Greenwich.
+func zoneOfInterval(text string) (string, error) {
+	parts := hoursAndMinutes.FindStringSubmatch(text)
+	if parts == nil {
+		return "", unsupported("a time zone of this form")
 	}
-	digits := strconv.Itoa(east)
-	if len(digits) < 2 {
-		digits = "0" + digits
+	east := fmt.Sprintf("%02s", parts[2])
+	if parts[3] != "00" {
+		east += ":" + parts[3]
 	}
-	return "<" + sign + digits + ">" + opposite + digits, true
+	return zoneEast(parts[1] == "-", east), nil
+}
+
+// zoneEast writes a time zone east (or west) of Greenwich as POSIX does, which counts to the west.
+func zoneEast(west bool, hours string) string {
+	if west {
+		return "<-" + hours + ">+" + hours
+	}
+	return "<+" + hours + ">-" + hours
 }
 
 // quoteName quotes a name unless it is one that SQL takes without quotes.

@@ -291,7 +291,7 @@ func checkTimeZone(name, value string) (string, *wire.Error) {
 }
 
 // posixZone is a zone without rules: a name and the hours (and minutes) west of Greenwich.
-var posixZone = regexp.MustCompile(`^(?:[A-Za-z]{3,}|<[A-Za-z0-9+-]+>)([+-]?[0-9]{1,2})(?::([0-9]{2}))?$`)
+var posixZone = regexp.MustCompile(`^(?:[A-Za-z]{3,}|<[A-Za-z0-9:+-]+>)([+-]?[0-9]{1,2})(?::([0-9]{2}))?$`)
 
 // findZone finds a time zone by its name in any case, or as POSIX writes one.
 func findZone(value string) (name string, zone *time.Location, ok bool) {
