@@ -1,0 +1,43 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"sync"
+)
+
+// startLog keeps what is logged while the program starts, so that a failure to start is one line and nothing else.
+type startLog struct {
+	mu   sync.Mutex
+	w    io.Writer
+	kept *bytes.Buffer // nil once started
+}
+
+func newStartLog(w io.Writer) *startLog { return &startLog{w: w, kept: new(bytes.Buffer)} }
+
+func (l *startLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kept != nil {
+		return l.kept.Write(p)
+	}
+	return l.w.Write(p)
+}
+
+// started writes what was kept, and lets through what follows.
+func (l *startLog) started() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// Nobody can be told that the log itself fails.
+	_, _ = l.kept.WriteTo(l.w)
+	l.kept = nil
+}
+
+func newLogger(w io.Writer, s *settings) *slog.Logger {
+	options := &slog.HandlerOptions{Level: s.logLevel}
+	if s.logFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nextvald/nextvald/proxy"
+	"github.com/nextvald/nextvald/proxy/admin"
+	"github.com/nextvald/nextvald/proxy/standalone"
+	"github.com/nextvald/nextvald/sequencer"
+)
+
+// stopTimeout bounds each part of an orderly end: the sessions, then what is given back to the store.
+const stopTimeout = 10 * time.Second
+
+func serveCommand(environ []string, stderr io.Writer) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve clients until SIGTERM or SIGINT",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := readSettings(cmd, environ)
+			if err != nil {
+				return err
+			}
+			return serve(cmd.Context(), s, stderr)
+		},
+	}
+	addFlags(cmd.Flags())
+	return cmd
+}
+
+// serve runs a nextvald until ctx is done. An error before it serves is the only thing that is written to stderr.
+func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
+	out := newStartLog(stderr)
+	log := newLogger(out, s)
+
+	listener, err := s.listenOn("listen", s.listen)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }()
+	var adminListener net.Listener
+	if s.admin != "" {
+		if adminListener, err = s.listenOn("admin", s.admin); err != nil {
+			return err
+		}
+		defer func() { _ = adminListener.Close() }()
+	}
+	store, err := s.store.open(ctx, s.namespace)
+	if err != nil {
+		return s.fault("store", err)
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	registry, err := sequencer.Open(ctx, store, sequencer.Config{Logger: log, StoreTimeout: s.storeTimeout})
+	if err != nil {
+		return s.fault("store", err)
+	}
+	defer func() {
+		bounded, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
+		err = errors.Join(err, registry.Close(bounded))
+	}()
+
+	cfg := proxy.Config{Logger: log, Sequences: registry, DialTimeout: upstreamTimeout}
+	checks := []admin.Check{{Name: "store", Run: func(ctx context.Context) error { _, err := store.Feed(ctx); return err }}}
+	behind := "none"
+	if s.upstream == nil {
+		backend := standalone.New(standalone.Config{Logger: log})
+		defer func() { err = errors.Join(err, backend.Close()) }()
+		cfg.Upstream, cfg.Standalone = backend, true
+	} else {
+		behind = s.upstream.address
+		reached, err := s.upstream.check(ctx)
+		if !reached {
+			return s.fault("upstream", err)
+		}
+		if err != nil {
+			log.Warn("the upstream refuses the login of nextvald's own control connection", "upstream", behind, "error", oneLine(err))
+		}
+		cfg.Upstream = s.upstream
+		checks = append(checks, admin.Check{Name: "upstream", Run: s.upstream.ready})
+	}
+
+	server := proxy.New(cfg)
+	running := &parts{}
+	running.add(func() error { return server.Serve(context.Background(), listener) }, func(ctx context.Context) error {
+		if err := server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
+			log.Warn("sessions did not end in time and were cut off")
+		} else if err != nil {
+			return err
+		}
+		return nil
+	})
+	about := []any{"address", listener.Addr().String()}
+	warnUnlessLoopback(log, "clients", listener.Addr())
+	if adminListener != nil {
+		a := admin.New(admin.Config{Logger: log, Checks: checks, Stats: registry.Stats, Connections: server.Connections})
+		running.add(func() error { return a.Serve(adminListener) }, a.Shutdown)
+		about = append(about, "admin", adminListener.Addr().String())
+		warnUnlessLoopback(log, "health checks and metrics", adminListener.Addr())
+	}
+	about = append(about, "upstream", behind, "store", s.store.text, "namespace", s.namespace, "version", version())
+	log.Info("nextvald is ready", about...)
+	out.started()
+	defer context.AfterFunc(ctx, func() { log.Info("nextvald stops") })()
+	return running.run(ctx)
+}
+
+// fault names the setting that an error is about, where it was written.
+func (s *settings) fault(key string, err error) error {
+	return fmt.Errorf("%s: %w", s.origins[key], err)
+}
+
+func (s *settings) listenOn(key, address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err
+		}
+		return nil, s.fault(key, fmt.Errorf("cannot listen on %s: %w", address, err))
+	}
+	return l, nil
+}
+
+func warnUnlessLoopback(log *slog.Logger, what string, addr net.Addr) {
+	if tcp, ok := addr.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+		return
+	}
+	log.Warn("listening for "+what+" beyond this machine, without TLS: put it behind a network that you trust", "address", addr.String())
+}
+
+// parts run beside each other, and all stop when one does.
+type parts struct {
+	serve []func() error
+	stop  []func(context.Context) error
+}
+
+// add takes a function that returns once the other one is called, nil unless it failed.
+func (p *parts) add(serve func() error, stop func(context.Context) error) {
+	p.serve = append(p.serve, serve)
+	p.stop = append(p.stop, stop)
+}
+
+// run runs all until ctx is done or one fails, then stops all, in the order in which they were added.
+func (p *parts) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, serve := range p.serve {
+		group.Go(serve)
+	}
+	group.Go(func() error {
+		<-ctx.Done()
+		var errs []error
+		for _, stop := range p.stop {
+			bounded, cancel := context.WithTimeout(context.Background(), stopTimeout)
+			errs = append(errs, stop(bounded))
+			cancel()
+		}
+		return errors.Join(errs...)
+	})
+	return group.Wait()
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// settings is how serve is told to run.
+type settings struct {
+	listen       string
+	upstream     *upstream // nil: standalone
+	store        storeURL
+	namespace    string
+	admin        string // empty: none
+	logLevel     slog.Level
+	logFormat    string
+	storeTimeout time.Duration
+
+	// origins says, by key, where a value was written, as an error about it names it.
+	origins map[string]string
+}
+
+// setting is one row of the table that flags, environment and file are read by. Its key is that of the file, nested keys
+// joined by full stops. As a variable it is upper case after NEXTVALD_ and as a flag it is in dashes: store_timeout,
+// NEXTVALD_STORE_TIMEOUT, --store-timeout.
+type setting struct {
+	key   string
+	value string // the default
+	usage string // for the help, with what the value is in back quotes
+	// set checks a value and keeps it. Its errors do not repeat a value that may hold a password.
+	set func(*settings, string) error
+}
+
+// The order is that of the help.
+var table = []setting{
+	{"listen", "127.0.0.1:6432", "`ADDRESS` to serve clients on", func(s *settings, v string) error {
+		s.listen = v
+		return checkAddress(v)
+	}},
+	{"upstream", "", "`URL` of the PostgreSQL behind, postgres://USER:PASSWORD@HOST:PORT/DATABASE (none: a sequence server)",
+		func(s *settings, v string) (err error) {
+			if v != "" {
+				s.upstream, err = parseUpstream(v)
+			}
+			return err
+		}},
+	{"store", "bolt:./nextvald-data/nextvald.db", "`URL` of the store: bolt:PATH, dynamodb:TABLE[?region=R&endpoint=U] or memory:",
+		func(s *settings, v string) (err error) {
+			s.store, err = parseStore(v)
+			return err
+		}},
+	{"namespace", "default", "`NAME` that separates deployments that share a store", func(s *settings, v string) error {
+		s.namespace = v
+		return checkNamespace(v)
+	}},
+	{"admin", "127.0.0.1:6480", "`ADDRESS` of health checks and metrics (empty: none)", func(s *settings, v string) error {
+		s.admin = v
+		if v == "" {
+			return nil
+		}
+		return checkAddress(v)
+	}},
+	{"log_level", "info", "`LEVEL` of what is logged: debug, info, warn or error", func(s *settings, v string) error {
+		levels := []string{"debug", "info", "warn", "error"}
+		if !slices.Contains(levels, v) {
+			return fmt.Errorf("%q is not one of %s", v, strings.Join(levels, ", "))
+		}
+		return s.logLevel.UnmarshalText([]byte(v))
+	}},
+	{"log_format", "text", "`FORMAT` of the log: text or json", func(s *settings, v string) error {
+		s.logFormat = v
+		if v != "text" && v != "json" {
+			return fmt.Errorf("%q is not one of text, json", v)
+		}
+		return nil
+	}},
+	{"store_timeout", "5s", "`DURATION` that bounds each request to the store, and a caller's wait for one", func(s *settings, v string) (err error) {
+		s.storeTimeout, err = time.ParseDuration(v)
+		if err != nil || s.storeTimeout < time.Millisecond || s.storeTimeout > time.Hour {
+			return fmt.Errorf("%q is not a duration between 1ms and 1h, such as 5s", v)
+		}
+		return nil
+	}},
+	{"upstream_sequences", "virtual", "`MODE` of the sequences: virtual, unknown to the upstream", func(_ *settings, v string) error {
+		switch v {
+		case "virtual":
+			return nil
+		case "mirrored":
+			return errors.New("mirrored is not supported yet: use virtual")
+		}
+		return fmt.Errorf("%q is not one of virtual, mirrored", v)
+	}},
+}
+
+// configKey names the file itself, so it is a flag and a variable only.
+const configKey = "config"
+
+const envPrefix = "NEXTVALD_"
+
+// otherVariables are not settings: those of the tests, and those that container platforms set for a service that is named
+// nextvald.
+var otherVariables = []string{"NEXTVALD_TEST_", "NEXTVALD_SERVICE_", "NEXTVALD_PORT_", "NEXTVALD_PORT="}
+
+func flagName(key string) string { return strings.NewReplacer(".", "-", "_", "-").Replace(key) }
+
+func envName(key string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+// addFlags adds a flag for every setting. All are plain strings: they are checked later, as those from elsewhere are.
+func addFlags(flags *pflag.FlagSet) {
+	flags.SortFlags = false
+	flags.String(configKey, "", "YAML `FILE` of settings")
+	for _, s := range table {
+		flags.String(flagName(s.key), s.value, s.usage)
+	}
+}
+
+// written is a value and where it was written.
+type written struct{ value, origin string }
+
+// readSettings reads the settings of a command: flags win, then the environment, then the file, then the defaults.
+func readSettings(cmd *cobra.Command, environ []string) (*settings, error) {
+	env, err := readEnvironment(environ)
+	if err != nil {
+		return nil, err
+	}
+	flagged := func(key string) (written, bool) {
+		f := cmd.Flags().Lookup(flagName(key))
+		return written{f.Value.String(), "--" + f.Name}, f.Changed
+	}
+	values := map[string]written{}
+	if file, ok := first(configKey, flagged, env.get); ok {
+		if values, err = readFile(file); err != nil {
+			return nil, err
+		}
+	}
+	s := &settings{origins: map[string]string{}}
+	for _, row := range table {
+		w, ok := first(row.key, flagged, env.get, func(key string) (written, bool) { w, ok := values[key]; return w, ok })
+		if !ok {
+			w = written{row.value, "--" + flagName(row.key)}
+		}
+		if err := row.set(s, w.value); err != nil {
+			return nil, fmt.Errorf("%s: %w", w.origin, err)
+		}
+		s.origins[row.key] = w.origin
+	}
+	return s, nil
+}
+
+// first returns the value of key from the first source that has one.
+func first(key string, sources ...func(string) (written, bool)) (written, bool) {
+	for _, source := range sources {
+		if w, ok := source(key); ok {
+			return w, true
+		}
+	}
+	return written{}, false
+}
+
+// environment holds the program's variables by name.
+type environment map[string]string
+
+func (e environment) get(key string) (written, bool) {
+	name := envName(key)
+	value, ok := e[name]
+	return written{value, name}, ok
+}
+
+// readEnvironment picks the variables of nextvald, and refuses one that is none: a slip would pass unseen.
+func readEnvironment(environ []string) (environment, error) {
+	known := map[string]bool{envName(configKey): true}
+	for _, s := range table {
+		known[envName(s.key)] = true
+	}
+	env := environment{}
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		if !strings.HasPrefix(name, envPrefix) {
+			continue
+		}
+		other := slices.ContainsFunc(otherVariables, func(p string) bool { return strings.HasPrefix(pair, p) })
+		switch {
+		case known[name]:
+			env[name] = value
+		case !other:
+			return nil, fmt.Errorf("%s: there is no such setting", name)
+		}
+	}
+	return env, nil
+}
+
+// readFile reads the settings of a YAML file.
+func readFile(file written) (map[string]written, error) {
+	data, err := os.ReadFile(file.value)
+	if err != nil {
+		var pathError *fs.PathError
+		if errors.As(err, &pathError) {
+			err = pathError.Err
+		}
+		return nil, fmt.Errorf("%s: cannot read %q: %w", file.origin, file.value, err)
+	}
+	values, err := parseFile(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file.value, err)
+	}
+	found := map[string]written{}
+	for _, v := range values {
+		if !slices.ContainsFunc(table, func(s setting) bool { return s.key == v.key }) {
+			return nil, fmt.Errorf("%s: line %d: there is no setting %q", file.value, v.line, v.key)
+		}
+		found[v.key] = written{v.value, file.value + ": " + v.key}
+	}
+	return found, nil
+}
+
+func checkAddress(v string) error {
+	_, port, err := net.SplitHostPort(v)
+	if err != nil {
+		return fmt.Errorf("%q is not an address such as 127.0.0.1:6432", v)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("%q: the port is not a number between 0 and 65535", v)
+	}
+	return nil
+}
+
+// maxNamespace keeps the keys of the store well within their bounds (DynamoDB's partition keys hold 2,048 bytes).
+const maxNamespace = 128
+
+func checkNamespace(v string) error {
+	switch {
+	case v == "":
+		return errors.New("must not be empty")
+	case len(v) > maxNamespace:
+		return fmt.Errorf("is longer than %d bytes", maxNamespace)
+	case !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl):
+		return fmt.Errorf("%q is not printable text", v)
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// read reads settings as serve does.
+func read(t *testing.T, file string, environ []string, args ...string) (*settings, error) {
+	t.Helper()
+	if file != "" {
+		path := filepath.Join(t.TempDir(), "nextvald.yaml")
+		require.NoError(t, os.WriteFile(path, []byte(file), 0o600))
+		environ = append(environ, "NEXTVALD_CONFIG="+path)
+	}
+	var s *settings
+	cmd := &cobra.Command{RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		s, err = readSettings(cmd, environ)
+		return err
+	}, SilenceErrors: true, SilenceUsage: true}
+	addFlags(cmd.Flags())
+	cmd.SetArgs(append([]string{}, args...))
+	err := cmd.Execute()
+	return s, err
+}
+
+func TestDefaults(t *testing.T) {
+	s, err := read(t, "", nil)
+	require.NoError(t, err)
+	assert.Equal(t, "127.0.0.1:6432", s.listen)
+	assert.Equal(t, "127.0.0.1:6480", s.admin)
+	assert.Equal(t, "bolt:./nextvald-data/nextvald.db", s.store.text)
+	assert.Equal(t, "default", s.namespace)
+	assert.Equal(t, slog.LevelInfo, s.logLevel)
+	assert.Equal(t, "text", s.logFormat)
+	assert.Equal(t, 5*time.Second, s.storeTimeout)
+	assert.Nil(t, s.upstream)
+}
+
+func TestFlagsWinThenEnvironmentThenFile(t *testing.T) {
+	const file = "namespace: file\n"
+	env := []string{"NEXTVALD_NAMESPACE=environment"}
+	for name, c := range map[string]struct {
+		file string
+		env  []string
+		args []string
+		want string
+	}{
+		"nothing":                  {"", nil, nil, "default"},
+		"file":                     {file, nil, nil, "file"},
+		"environment":              {"", env, nil, "environment"},
+		"environment over file":    {file, env, nil, "environment"},
+		"flag over file":           {file, nil, []string{"--namespace=flag"}, "flag"},
+		"flag over all":            {file, env, []string{"--namespace", "flag"}, "flag"},
+		"flag that is the default": {file, env, []string{"--namespace", "default"}, "default"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := read(t, c.file, c.env, c.args...)
+			require.NoError(t, err)
+			assert.Equal(t, c.want, s.namespace)
+		})
+	}
+}
+
+func TestTheFileOfTheFlagWins(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "flag.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("namespace: flag\n"), 0o600))
+	s, err := read(t, "namespace: environment\n", nil, "--config", path)
+	require.NoError(t, err)
+	assert.Equal(t, "flag", s.namespace)
+}
+
+func TestEverySettingInEveryPlace(t *testing.T) {
+	values := map[string]string{
+		"listen": "localhost:1", "upstream": "postgres://u:p@h/d?sslmode=disable", "store": "memory:", "namespace": "n", "admin": "",
+		"log_level": "warn", "log_format": "json", "store_timeout": "90s", "upstream_sequences": "virtual",
+	}
+	require.Len(t, table, len(values))
+	file := "# all\n"
+	var env, args []string
+	for key, v := range values {
+		file += key + ": \"" + v + "\" # comment\n"
+		env = append(env, envName(key)+"="+v)
+		args = append(args, "--"+flagName(key), v)
+	}
+	check := func(t *testing.T, s *settings, err error) {
+		require.NoError(t, err)
+		assert.Equal(t, "localhost:1", s.listen)
+		require.NotNil(t, s.upstream)
+		assert.Equal(t, "h:5432", s.upstream.address)
+		assert.Equal(t, "memory:", s.store.text)
+		assert.Equal(t, "n", s.namespace)
+		assert.Empty(t, s.admin)
+		assert.Equal(t, slog.LevelWarn, s.logLevel)
+		assert.Equal(t, "json", s.logFormat)
+		assert.Equal(t, 90*time.Second, s.storeTimeout)
+	}
+	t.Run("file", func(t *testing.T) { s, err := read(t, file, nil); check(t, s, err) })
+	t.Run("environment", func(t *testing.T) { s, err := read(t, "", env); check(t, s, err) })
+	t.Run("flags", func(t *testing.T) { s, err := read(t, "", nil, args...); check(t, s, err) })
+}
+
+func TestNamesOfASetting(t *testing.T) {
+	assert.Equal(t, "sequences-cache-one", flagName("sequences.cache_one"))
+	assert.Equal(t, "NEXTVALD_SEQUENCES_CACHE_ONE", envName("sequences.cache_one"))
+}
+
+func TestVariablesOfOthersAreLeftAlone(t *testing.T) {
+	_, err := read(t, "", []string{
+		"NEXTVALD_TEST_UPSTREAM=x", "NEXTVALD_PORT=tcp://10.0.0.1:6432", "NEXTVALD_PORT_6432_TCP_ADDR=10.0.0.1", "NEXTVALD_SERVICE_HOST=10.0.0.1", "OTHER=1",
+	})
+	require.NoError(t, err)
+	_, err = read(t, "", []string{"NEXTVALD_PORTS=1"})
+	require.EqualError(t, err, "NEXTVALD_PORTS: there is no such setting")
+}
+
+func TestValuesOfAFile(t *testing.T) {
+	for name, c := range map[string]struct{ file, want string }{
+		"plain":         {"namespace: a b", "a b"},
+		"number":        {"namespace: 007", "007"},
+		"exponent":      {"namespace: 1e3", "1e3"},
+		"boolean":       {"namespace: yes", "yes"},
+		"truth":         {"namespace: true", "true"},
+		"single quotes": {"namespace: 'it''s'", "it's"},
+		"double quotes": {`namespace: "\u00e4"`, "ä"},
+		"folded":        {"namespace: >-\n  a\n  b\n", "a b"},
+		"flow":          {"{namespace: x}", "x"},
+		"with a header": {"---\nnamespace: x\n...\n", "x"},
+		"quoted key":    {`"namespace": x`, "x"},
+		"empty":         {"", "default"},
+		"comments only": {"# nothing\n", "default"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := read(t, "\n"+c.file, nil)
+			require.NoError(t, err)
+			assert.Equal(t, c.want, s.namespace)
+		})
+	}
+}
+
+func TestNestedKeysJoin(t *testing.T) {
+	values, err := parseFile([]byte("sequences:\n  cache_one: strict\n  deep: {er: 1}\nlisten: x\n"))
+	require.NoError(t, err)
+	assert.Equal(t, []fileValue{{"sequences.cache_one", "strict", 2}, {"sequences.deep.er", "1", 3}, {"listen", "x", 4}}, values)
+}
+
+// A password must not reach a terminal or a log, whatever is wrong with its URL.
+func TestRefusedURLsKeepTheirPassword(t *testing.T) {
+	for _, url := range []string{
+		"hunter2", "mysql://u:hunter2@h/d", "postgres://u:hunter2@h:abc/d", "postgres://u:hunter2@h:99999/d", "postgres://u:hunter2@[::1/d",
+		"postgres://u:%zzhunter2@h/d", "postgres://u:1/hunter2@h/d%zz", "postgres://h/d?password=hunter2&sslmode=x", "postgres://h/d?password=hunter2%zz",
+		"postgres://u:hunter2@h/d?connect_timeout=x", "postgres://u:hunter2@a,b/d", "postgres://u:hunter2@h/d?sslmode=require",
+		"postgres://u:a hunter2@h/d",
+	} {
+		t.Run(url, func(t *testing.T) {
+			_, err := parseUpstream(url)
+			require.Error(t, err)
+			assert.NotContains(t, err.Error(), "hunter2")
+		})
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	err := assert.AnError
+	for name, c := range map[string]struct{ text, want string }{
+		"lines":         {"a\n\tb", "a b"},
+		"password":      {"at postgres://u:p@ss@h/d now", "at postgres://u:***@h/d now"},
+		"empty user":    {"http://:p@h", "http://:***@h"},
+		"no password":   {"postgres://u@h:1/d", "postgres://u@h:1/d"},
+		"just an error": {err.Error(), err.Error()},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, c.want, oneLine(testError(c.text))) })
+	}
+}
+
+type testError string
+
+func (e testError) Error() string { return string(e) }

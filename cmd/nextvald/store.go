@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/nextvald/nextvald/sequencer"
+	"github.com/nextvald/nextvald/sequencer/boltstore"
+	"github.com/nextvald/nextvald/sequencer/dynamostore"
+	"github.com/nextvald/nextvald/sequencer/memstore"
+)
+
+// storeURL is a checked store URL.
+type storeURL struct {
+	text string // without secrets, for the log
+	open func(ctx context.Context, namespace string) (sequencer.Store, error)
+}
+
+// parseStore checks a store URL. It does not connect.
+func parseStore(v string) (storeURL, error) {
+	scheme, rest, ok := strings.Cut(v, ":")
+	if !ok {
+		return storeURL{}, errors.New("is not a store URL: use memory:, bolt:PATH or dynamodb:TABLE")
+	}
+	name, query, _ := strings.Cut(rest, "?")
+	options, err := url.ParseQuery(query)
+	if err != nil {
+		return storeURL{}, errors.New("the part after the question mark is malformed")
+	}
+	for key, values := range options {
+		if scheme != "dynamodb" || key != "region" && key != "endpoint" {
+			return storeURL{}, fmt.Errorf("a %s store has no option %q", scheme, key)
+		}
+		if len(values) > 1 || values[0] == "" {
+			return storeURL{}, fmt.Errorf("option %s needs one value", key)
+		}
+	}
+
+	s := storeURL{text: v}
+	switch scheme {
+	case "bolt":
+		if name == "" {
+			return s, errors.New("bolt: needs the path of a file")
+		}
+		s.open = func(_ context.Context, namespace string) (sequencer.Store, error) {
+			return boltstore.Open(name, namespace)
+		}
+	case "dynamodb":
+		cfg := dynamostore.Config{Table: name, Region: options.Get("region"), Endpoint: options.Get("endpoint")}
+		if err := checkTable(cfg.Table, cfg.Endpoint); err != nil {
+			return s, err
+		}
+		s.open = func(ctx context.Context, namespace string) (sequencer.Store, error) {
+			cfg := cfg
+			cfg.Namespace = namespace
+			return dynamostore.Open(ctx, cfg)
+		}
+	case "memory":
+		if name != "" {
+			return s, errors.New("memory: takes nothing after the colon")
+		}
+		s.open = func(context.Context, string) (sequencer.Store, error) { return memstore.New(), nil }
+	default:
+		return s, fmt.Errorf("there is no store %q: use memory:, bolt:PATH or dynamodb:TABLE", scheme)
+	}
+	return s, nil
+}
+
+// tableName is DynamoDB's rule for the names of tables.
+var tableName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{3,255}$`)
+
+func checkTable(name, endpoint string) error {
+	if name == "" {
+		return errors.New("dynamodb: needs the name of a table")
+	}
+	if !tableName.MatchString(name) {
+		return fmt.Errorf("%q is not a name for a DynamoDB table: 3 to 255 letters, digits, and _ . -", name)
+	}
+	if endpoint == "" {
+		return nil
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
+		return errors.New("the endpoint is not a URL such as http://127.0.0.1:8000")
+	}
+	return nil
+}
