@@ -45,12 +45,13 @@ func readSettings(table string) ([]string, map[string]*setting) {
 			continue
 		}
 		columns := append(strings.Split(strings.TrimSuffix(line, "\n"), "\t"), "", "", "", "", "", "")
-		st := &setting{name: columns[0], kind: columns[1], unit: columns[2], least: math.MinInt64, most: math.MaxInt64}
-		st.least, st.most = tableNumber(columns[4]), tableNumber(columns[5])
+		st := &setting{
+			name: columns[0], kind: columns[1], unit: columns[2], initial: columns[3],
+			least: tableNumber(columns[4]), most: tableNumber(columns[5]),
+		}
 		if columns[6] != "" {
 			st.values = strings.Split(columns[6], ",")
 		}
-		st.initial = columns[3]
 		if n, err := strconv.ParseInt(st.initial, 10, 64); err == nil && st.kind == "integer" {
 			st.initial = st.display(n)
 		}
@@ -60,6 +61,7 @@ func readSettings(table string) ([]string, map[string]*setting) {
 	return names, byName
 }
 
+// tableNumber reads a number; 0 for none.
 func tableNumber(s string) int64 {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
@@ -68,12 +70,13 @@ func tableNumber(s string) int64 {
 	return n
 }
 
-// units are those that a setting's value may be written in, the largest first, in the smallest of them.
+// unit is one that a setting's value may be written in.
 type unit struct {
 	name string
-	size float64
+	size float64 // in bytes or microseconds
 }
 
+// Units from the largest to the smallest.
 var (
 	memoryUnits = []unit{{"TB", 1 << 40}, {"GB", 1 << 30}, {"MB", 1 << 20}, {"kB", 1 << 10}, {"B", 1}}
 	timeUnits   = []unit{{"d", 86400e6}, {"h", 3600e6}, {"min", 60e6}, {"s", 1e6}, {"ms", 1e3}, {"us", 1}}

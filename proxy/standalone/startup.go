@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/nextvald/nextvald/proxy/wire"
@@ -191,9 +190,7 @@ func appendKey(dst []byte, pid int32, minor int) []byte {
 		size = 32
 	}
 	key := make([]byte, size)
-	if _, err := rand.Read(key); err != nil {
-		panic(fmt.Sprintf("no random bytes: %v", err)) // documented never to happen
-	}
+	_, _ = rand.Read(key) // never fails
 	dst = append(dst, wire.TypeBackendKeyData)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(8+size))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(pid))
