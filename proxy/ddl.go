@@ -186,7 +186,7 @@ func (x *session) creationSchema(schema string, written bool) (string, error) {
 		return "public", nil
 	}
 	rows, err := x.ask(`SELECT n.nspname, pg_catalog.has_schema_privilege(n.oid, 'CREATE') FROM pg_catalog.pg_namespace n
-		WHERE n.nspname = CASE WHEN $1 = '' THEN pg_catalog.current_schema() ELSE $1 END`, schema)
+		WHERE n.nspname = CASE WHEN $1 = '' THEN pg_catalog.current_schema() ELSE $1::pg_catalog.name END`, schema)
 	switch {
 	case err != nil:
 		return "", err
@@ -276,7 +276,7 @@ func (x *session) role(name string) (string, error) {
 		}
 		return name, nil
 	}
-	rows, err := x.ask("SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = $1", name)
+	rows, err := x.ask("SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = $1::pg_catalog.name", name)
 	if err == nil && len(rows) == 0 {
 		err = missing
 	}
@@ -411,7 +411,7 @@ func (x *session) owningColumn(opt *sqlrewrite.Option) (string, error) {
 		missing.Hint = "Without an upstream there are no tables: write OWNED BY NONE."
 		return "", missing
 	}
-	rows, err := x.ask(`SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = t.oid AND a.attname = $2 AND a.attnum > 0
+	rows, err := x.ask(`SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = t.oid AND a.attname = $2::pg_catalog.name AND a.attnum > 0
 		AND NOT a.attisdropped) FROM (SELECT pg_catalog.to_regclass($1)::pg_catalog.oid AS oid) t WHERE t.oid IS NOT NULL`, quoted(table), column)
 	switch {
 	case err != nil:

@@ -62,7 +62,7 @@ func (x *session) parse(body int) error {
 			return x.parseLocal(st)
 		}
 	case sqlrewrite.KindDeallocate:
-		if p := x.prepared[st.parsed.Deallocate]; st.parsed.Deallocate != "" && p != nil && p.onlyHere() {
+		if p := x.named(st.parsed.Deallocate); st.parsed.Deallocate != "" && p != nil && p.onlyHere() {
 			return x.parseLocal(st)
 		}
 	}
@@ -98,8 +98,12 @@ func (x *session) parseUse(st *statement, frame []byte) error {
 
 // parsePassed sends a Parse on as it is.
 func (x *session) parsePassed(st *statement, frame []byte) error {
-	if x.taken(st.name) && x.prepared[st.name].onlyHere() {
-		return x.fail(errStatementExists(st.name))
+	before := x.named(st.name)
+	if st.name != "" && before != nil {
+		if before.onlyHere() {
+			return x.fail(errStatementExists(st.name))
+		}
+		st.before = before // the upstream refuses the name
 	}
 	e := expectation{kind: wire.TypeParse}
 	switch {
@@ -196,8 +200,7 @@ func declareArguments(types []uint32, c *sqlrewrite.Call) {
 
 // taken reports whether a named statement exists already.
 func (x *session) taken(name string) bool {
-	st := x.prepared[name]
-	return name != "" && st != nil && !st.dead.Load()
+	return name != "" && x.named(name) != nil
 }
 
 func errStatementExists(name string) *wire.Error {
@@ -214,14 +217,14 @@ func (x *session) bind(body int) error {
 	if err != nil {
 		return x.forward(expectation{kind: wire.TypeBind}, body)
 	}
-	st := x.prepared[statementName]
+	st := x.named(statementName)
 	if name != "" && x.portals[name] != nil && !x.portals[name].upstream {
 		return x.discardAndFail(body, &wire.Error{Code: "42P03", Message: fmt.Sprintf("cursor \"%s\" already exists", name)})
 	}
 	switch {
 	case st == gone:
 		return x.discardAndFail(body, errNoStatement(statementName))
-	case st == nil || st.dead.Load() || st.mode == passed:
+	case st == nil || st.mode == passed:
 		delete(x.portals, name)
 		if st != nil && st.effects() {
 			x.portals[name] = &portal{statement: st, upstream: true}
@@ -432,11 +435,11 @@ func (x *session) describe(body int) error {
 		frames  []byte
 	)
 	if kind == 'S' {
-		st = x.prepared[name]
+		st = x.named(name)
 		switch {
 		case st == gone:
 			return x.discardAndFail(body, errNoStatement(name))
-		case st == nil || st.dead.Load() || st.mode == passed:
+		case st == nil || st.mode == passed:
 			return x.forward(e, body)
 		case st.mode == edited:
 			e.x = &special{trim: true, keep: st.base}
@@ -603,8 +606,8 @@ func (x *session) closeTarget(body int) error {
 	}
 	here := false
 	if kind == 'S' {
-		st := x.prepared[name]
-		here = st != nil && !st.dead.Load() && st.onlyHere()
+		st := x.named(name)
+		here = st != nil && st.onlyHere()
 		if st == gone {
 			return x.forward(e, body)
 		}

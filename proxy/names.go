@@ -136,7 +136,7 @@ func (x *session) searchPath() ([]string, error) {
 	if x.names.pathAt == x.names.epoch {
 		return x.names.path, nil
 	}
-	rows, err := x.ask("SELECT unnest(pg_catalog.current_schemas(true))")
+	rows, err := x.ask("SELECT pg_catalog.unnest(pg_catalog.current_schemas(true))")
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (x *session) hidden(schemas []string, schema, name string) (bool, error) {
 		return false, nil
 	}
 	rows, err := x.ask(`SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.relname = $1`, name)
+		WHERE c.relname = $1::pg_catalog.name`, name)
 	if err != nil {
 		return false, err
 	}
@@ -220,7 +220,7 @@ func (x *session) relationNamed(schema, name string) (bool, error) {
 		return false, nil
 	}
 	rows, err := x.ask(`SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = $1 AND c.relname = $2`, schema, name)
+		WHERE n.nspname = $1::pg_catalog.name AND c.relname = $2::pg_catalog.name`, schema, name)
 	return len(rows) > 0, err
 }
 

@@ -325,7 +325,7 @@ func (q *textEdit) add(st *sqlrewrite.Statement) error {
 		q.local = append(q.local, localStatement{statement: st})
 		return nil
 	case sqlrewrite.KindDeallocate:
-		if p := x.prepared[st.Deallocate]; st.Deallocate != "" && p != nil && p.onlyHere() && q.passed == 0 {
+		if p := x.named(st.Deallocate); st.Deallocate != "" && p != nil && p.onlyHere() && q.passed == 0 {
 			q.local = append(q.local, localStatement{statement: st})
 			return nil
 		}

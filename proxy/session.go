@@ -19,6 +19,9 @@ const (
 	// lingerTimeout bounds the last write to a peer, and the wait for its end of the connection.
 	lingerTimeout = 2 * time.Second
 
+	// passwordLimit is PostgreSQL's PG_MAX_AUTH_TOKEN_LENGTH, the longest answer to an authentication request.
+	passwordLimit = 65535
+
 	// reserved names the statements that we put into a session. Clients have no reason to use it.
 	reserved = "nextvald reserved"
 )
@@ -196,14 +199,15 @@ func (x *session) clientSide() error {
 		typ, body, err := x.in.Next()
 		if err != nil {
 			if errors.Is(err, wire.ErrLength) {
-				return x.protocolError("invalid message length")
+				x.fatal.Store(true) // PostgreSQL closes without a word
 			}
 			return err
 		}
 		if !x.loggedIn.Load() {
 			if typ == wire.TypePassword {
-				if body > startupLimit {
-					return x.protocolError("invalid message length")
+				if body > passwordLimit {
+					x.fatal.Store(true)
+					return wire.ErrLength
 				}
 				if err := x.in.Forward(x.up, body); err != nil {
 					return err

@@ -37,6 +37,8 @@ type statement struct {
 	calls []int // edited: calls that became parameters, in order
 	reads []int // edited: reads that became three parameters each
 
+	// before is what the name meant when this was prepared; it means that again when this is dead.
+	before *statement
 	// dead: its Parse failed, or was never carried out because a message before it failed.
 	dead atomic.Bool
 }
@@ -56,6 +58,23 @@ type portal struct {
 	// upstream: the portal is the upstream's; failure, when set, is raised in the place of its first Execute.
 	upstream bool
 	failure  error
+}
+
+// named returns the prepared statement of a name; nil when nothing is known of it.
+func (x *session) named(name string) *statement {
+	st := x.prepared[name]
+	if st == nil || !st.dead.Load() {
+		return st
+	}
+	for st != nil && st.dead.Load() {
+		st = st.before
+	}
+	if st == nil {
+		delete(x.prepared, name)
+	} else {
+		x.prepared[name] = st
+	}
+	return st
 }
 
 // deallocate forgets a prepared statement, or all.

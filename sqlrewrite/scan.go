@@ -1,5 +1,7 @@
 package sqlrewrite
 
+import "strings"
+
 // Traits is a set of hints that the words of a text give about it. A hint may be wrong; one that is missing is not.
 type Traits uint32
 
@@ -23,39 +25,34 @@ const (
 	HasReadOnly
 )
 
-// Hints about single words, which Scan weighs at the end: the SET of an UPDATE and the DO of an ON CONFLICT change
-// nothing of the session.
-const (
-	hintSet Traits = 1 << (iota + 24)
-	hintUpdate
-	hintDo
-	hintConflict
-	hintSeveral // a semicolon with a word after it
-
-	weighed = hintSet | hintUpdate | hintDo | hintConflict | hintSeveral
+// anywhere are hints that a word gives wherever it stands, opening those that it gives as the first of a statement.
+// All in lower case.
+var (
+	anywhere = map[string]Traits{
+		"nextval": HasCall, "currval": HasCall, "lastval": HasCall, "setval": HasCall,
+		"sequence": HasSequenceDDL,
+		"create":   HasCreate, "rename": HasCreate, "schema": HasCreate | HasSession,
+		"into": hintInto, "insert": hintTarget, "merge": hintTarget,
+		"set_config": HasSession | HasReadOnly,
+	}
+	opening = map[string]Traits{
+		"begin": HasTransaction, "start": HasTransaction, "commit": HasTransaction, "end": HasTransaction,
+		"rollback": HasTransaction | HasSession, "abort": HasTransaction | HasSession, "savepoint": HasTransaction,
+		"release": HasTransaction, "prepare": HasTransaction,
+		"deallocate": HasDeallocate, "discard": HasDeallocate | HasSession,
+		"set": HasSession | HasReadOnly, "reset": HasSession | HasReadOnly, "do": HasSession | HasReadOnly,
+		"call": HasSession | HasReadOnly, "drop": HasSession, "alter": HasSession,
+	}
 )
 
-// hints are the words that matter, in lower case.
-var hints = map[string]Traits{
-	"nextval": HasCall, "currval": HasCall, "lastval": HasCall, "setval": HasCall,
-	"sequence": HasSequenceDDL,
-
-	"create": HasCreate, "into": HasCreate, "rename": HasCreate, "import": HasCreate,
-
-	"begin": HasTransaction, "start": HasTransaction, "commit": HasTransaction, "end": HasTransaction,
-	"rollback": HasTransaction | HasSession, "abort": HasTransaction | HasSession, "savepoint": HasTransaction,
-	"release": HasTransaction, "prepare": HasTransaction,
-
-	"deallocate": HasDeallocate,
-	"discard":    HasDeallocate | HasSession,
-
-	"set": hintSet, "update": hintUpdate, "conflict": hintConflict, "do": hintDo, "reset": HasSession | HasReadOnly, "set_config": HasSession | HasReadOnly,
-	"schema": HasSession | HasCreate, "call": HasSession | HasReadOnly,
-	"execute": HasSession | HasReadOnly, "role": HasSession, "drop": HasSession,
-}
+// INTO creates a table only where it is not that of INSERT or MERGE: Scan counts both.
+const (
+	hintInto Traits = 1 << (iota + 24)
+	hintTarget
+)
 
 const (
-	// longestHint is the length of the longest word in hints.
+	// longestHint is the length of the longest word with a hint.
 	longestHint = len("deallocate")
 	// longestName is PostgreSQL's NAMEDATALEN - 1, in bytes.
 	longestName = 63
@@ -83,20 +80,27 @@ var classes = func() (c [256]uint8) {
 // Scan collects the hints of a text's words, wherever they stand: in comments and strings too. known says whether a
 // word, or the contents of quotes, may be the name of a sequence; it may be nil. Scan allocates nothing.
 func Scan(text string, known func(word string) bool) Traits {
-	var traits, after Traits
+	var (
+		traits        Traits
+		into, targets int
+		opens         = true // the next word is the first of a statement
+	)
 	for i := 0; i < len(text); {
-		c := classes[text[i]]
-		if c == classOther {
-			switch text[i] {
-			case '"':
+		if classes[text[i]] == classOther {
+			switch b := text[i]; {
+			case b == '"':
 				traits |= quotedHint(text, i, known)
-			case ';':
-				after = hintSeveral
+			case b == ';':
+				opens = true
+			case opens && (b == '-' || b == '/'):
+				end := comment(text, i)
+				traits |= Scan(text[i+1:end], known) // a comment may hold a name, and its words do no harm
+				i = end
+				continue
 			}
 			i++
 			continue
 		}
-		traits |= after
 		start, upper := i, false
 		for i < len(text) {
 			c := classes[text[i]]
@@ -106,17 +110,52 @@ func Scan(text string, known func(word string) bool) Traits {
 			upper = upper || c == classUpper
 			i++
 		}
-		traits |= wordHint(text[start:i], upper, known)
+		hint := wordHint(text[start:i], upper, opens, known)
+		opens = false
+		if hint&hintInto != 0 {
+			into++
+		}
+		if hint&hintTarget != 0 {
+			targets++
+		}
+		traits |= hint &^ (hintInto | hintTarget)
 	}
-	several := traits&hintSeveral != 0
-	if traits&hintSet != 0 && (traits&hintUpdate == 0 || several) || traits&hintDo != 0 && (traits&hintConflict == 0 || several) {
-		traits |= HasSession | HasReadOnly
+	if into > targets {
+		traits |= HasCreate
 	}
-	return traits &^ weighed
+	return traits
+}
+
+// comment is the end of a comment that begins at text[at], or at+1 where none does.
+func comment(text string, at int) int {
+	rest := text[at:]
+	switch {
+	case strings.HasPrefix(rest, "--"):
+		if n := strings.IndexAny(rest, "\r\n"); n >= 0 {
+			return at + n
+		}
+		return len(text)
+	case strings.HasPrefix(rest, "/*"):
+		for i, depth := at+2, 1; i+1 < len(text); i++ {
+			switch text[i : i+2] {
+			case "/*":
+				depth++
+				i++
+			case "*/":
+				depth--
+				i++
+			}
+			if depth == 0 {
+				return i + 1
+			}
+		}
+		return len(text)
+	}
+	return at + 1
 }
 
 // wordHint is the hint of one word.
-func wordHint(word string, upper bool, known func(string) bool) (traits Traits) {
+func wordHint(word string, upper, opens bool, known func(string) bool) (traits Traits) {
 	if len(word) > longestName {
 		return 0
 	}
@@ -131,7 +170,10 @@ func wordHint(word string, upper bool, known func(string) bool) (traits Traits) 
 		}
 		lower := folded[:len(word)]
 		if len(word) <= longestHint {
-			traits = hints[string(lower)]
+			traits = anywhere[string(lower)]
+			if opens {
+				traits |= opening[string(lower)]
+			}
 		}
 		if known != nil && known(string(lower)) {
 			traits |= HasKnownName
@@ -139,7 +181,10 @@ func wordHint(word string, upper bool, known func(string) bool) (traits Traits) 
 		return traits
 	}
 	if len(word) <= longestHint {
-		traits = hints[word]
+		traits = anywhere[word]
+		if opens {
+			traits |= opening[word]
+		}
 	}
 	if known != nil && known(word) {
 		traits |= HasKnownName
