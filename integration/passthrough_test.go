@@ -81,6 +81,15 @@ func code(err error) string {
 	return ""
 }
 
+// hint is the hint of an error.
+func hint(err error) string {
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
+		return e.Hint
+	}
+	return ""
+}
+
 // TestCopyInExtended sends the Sync before the data, as libpq does: the server ignores it.
 func TestCopyInExtended(t *testing.T) {
 	t.Parallel()

@@ -35,19 +35,21 @@ func (x *session) ask(query string, arguments ...string) ([][]string, error) {
 		parse.ParameterOIDs = append(parse.ParameterOIDs, 25)
 	}
 	var frames []byte
-	for _, m := range []struct {
-		kind  byte
-		frame []byte
-	}{
-		{wire.TypeParse, wire.AppendParse(nil, parse)},
-		{wire.TypeBind, wire.AppendBind(nil, bind)},
-		{wire.TypeExecute, wire.AppendExecute(nil, reserved, 0)},
-		{wire.TypeClose, wire.AppendTarget(nil, wire.TypeClose, 'P', reserved)},
-		{wire.TypeClose, wire.AppendTarget(nil, wire.TypeClose, 'S', reserved)},
-	} {
-		x.flight.push(quiet(m.kind))
-		frames = append(frames, m.frame...)
+	add := func(kind byte, frame []byte) {
+		x.flight.push(quiet(kind))
+		frames = append(frames, frame...)
 	}
+	tidy := func() {
+		add(wire.TypeClose, wire.AppendTarget(nil, wire.TypeClose, 'P', reserved))
+		add(wire.TypeClose, wire.AppendTarget(nil, wire.TypeClose, 'S', reserved))
+	}
+	if x.untidy { // the last question failed before its end
+		tidy()
+	}
+	add(wire.TypeParse, wire.AppendParse(nil, parse))
+	add(wire.TypeBind, wire.AppendBind(nil, bind))
+	add(wire.TypeExecute, wire.AppendExecute(nil, reserved, 0))
+	tidy()
 	if x.batch.forwarded {
 		frames = wire.AppendEmpty(frames, wire.TypeFlush)
 	} else {
@@ -63,6 +65,7 @@ func (x *session) ask(query string, arguments ...string) ([][]string, error) {
 	if _, open := x.flight.awaitEmpty(); !open {
 		return nil, errOver
 	}
+	x.untidy = answer.err != nil
 	if answer.err != nil {
 		return nil, answer.err
 	}

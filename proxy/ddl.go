@@ -223,12 +223,12 @@ func (x *session) checkTarget(to sequencer.Name) error {
 
 // checkCreates refuses a statement that passes and would create a relation of a sequence's name.
 func (x *session) checkCreates(st *sqlrewrite.Statement) error {
-	if st.Kind == sqlrewrite.KindDDL || x.srv.cfg.Standalone {
+	if x.srv.cfg.Standalone {
 		return nil
 	}
 	for _, name := range st.Creates {
 		if strings.HasPrefix(name.Schema, "pg_") {
-			continue
+			continue // a temporary relation hides a sequence, and takes nothing from it
 		}
 		full := sequencer.Name{Database: x.database, Schema: name.Schema, Name: name.Name}
 		if full.Schema == "" {

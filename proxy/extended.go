@@ -47,11 +47,11 @@ func (x *session) parse(body int) error {
 	if status == failed {
 		return x.parsePassed(st, frame)
 	}
-	if err := x.checkCreates(st.parsed); err != nil {
-		return x.fail(err)
-	}
 	switch st.parsed.Kind {
 	case sqlrewrite.KindUse:
+		if err := x.checkCreates(st.parsed); err != nil {
+			return x.fail(err)
+		}
 		return x.parseUse(st, frame)
 	case sqlrewrite.KindDDL:
 		ours, err := x.ownsDDL(st.parsed)
@@ -65,6 +65,9 @@ func (x *session) parse(body int) error {
 		if p := x.named(st.parsed.Deallocate); st.parsed.Deallocate != "" && p != nil && p.onlyHere() {
 			return x.parseLocal(st)
 		}
+	}
+	if err := x.checkCreates(st.parsed); err != nil {
+		return x.fail(err)
 	}
 	return x.parsePassed(st, frame)
 }

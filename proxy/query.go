@@ -279,9 +279,6 @@ type localStatement struct {
 func (q *textEdit) add(st *sqlrewrite.Statement) error {
 	x := q.session
 	q.at = st
-	if err := x.checkCreates(st); err != nil {
-		return err
-	}
 	switch st.Kind {
 	case sqlrewrite.KindTransaction:
 		if err := x.transactionPending(st.Transaction); err != nil {
@@ -296,7 +293,10 @@ func (q *textEdit) add(st *sqlrewrite.Statement) error {
 			return err
 		}
 		if !u.any() {
-			return q.pass()
+			break
+		}
+		if err := x.checkCreates(st); err != nil {
+			return err
 		}
 		if err := u.check(); err != nil {
 			return err
@@ -316,19 +316,21 @@ func (q *textEdit) add(st *sqlrewrite.Statement) error {
 		if err != nil {
 			return err
 		}
-		if !ours {
-			return q.pass()
+		if ours {
+			if q.passed > 0 {
+				return errMixedDDL(st.DDL)
+			}
+			q.local = append(q.local, localStatement{statement: st})
+			return nil
 		}
-		if q.passed > 0 {
-			return errMixedDDL(st.DDL)
-		}
-		q.local = append(q.local, localStatement{statement: st})
-		return nil
 	case sqlrewrite.KindDeallocate:
 		if p := x.named(st.Deallocate); st.Deallocate != "" && p != nil && p.onlyHere() && q.passed == 0 {
 			q.local = append(q.local, localStatement{statement: st})
 			return nil
 		}
+	}
+	if err := x.checkCreates(st); err != nil {
+		return err
 	}
 	return q.pass()
 }

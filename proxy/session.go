@@ -53,6 +53,7 @@ type session struct {
 	access   access
 	pending  *pending // sequence DDL that is not committed yet; nil when there is none
 	muted    bool     // statements of one Query run one by one: their ReadyForQuery is not the client's
+	untidy   bool     // a statement of ours was left in the upstream
 	text     string   // what is being prepared or run, for positions in errors
 	base     int      // characters of the client's text before it
 

@@ -1,0 +1,189 @@
+package integration
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// run sends one Query and returns the SQLSTATE of its failure, or "".
+func run(t testing.TB, conn *pgx.Conn, sql string) string {
+	t.Helper()
+	_, err := conn.Exec(context.Background(), sql, pgx.QueryExecModeSimpleProtocol)
+	if err != nil && code(err) == "" {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return code(err)
+}
+
+// TestShapesThatAreRefused holds the statements that cannot be answered rightly for a sequence that the upstream does
+// not know: they fail with a hint, draw nothing and leave nothing behind.
+func TestShapesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	url := through(t)
+	exec(t, url, "CREATE SEQUENCE s", "CREATE TABLE t (id bigint, v text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+	conn := connect(t, url)
+	for name, sql := range map[string]string{
+		"once for each row of a table":     "SELECT nextval('s') FROM t",
+		"once for each row of a function":  "SELECT nextval('s') FROM generate_series(1, 3)",
+		"beside a set-returning function":  "SELECT nextval('s'), generate_series(1, 3)",
+		"INSERT from a table":              "INSERT INTO t SELECT nextval('s'), v FROM t",
+		"UPDATE":                           "UPDATE t SET id = nextval('s')",
+		"in WHERE":                         "SELECT v FROM t WHERE id = nextval('s')",
+		"RETURNING of many rows":           "INSERT INTO t VALUES (1, 'c'), (2, 'd') RETURNING nextval('s')",
+		"recursive":                        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE nextval('s') < 3) SELECT count(*) FROM r",
+		"lateral":                          "SELECT q.n FROM t, LATERAL (SELECT nextval('s') AS n) q",
+		"correlated":                       "SELECT (SELECT nextval('s') + t.id) FROM t",
+		"setval of an expression":          "SELECT setval('s', (SELECT max(id) FROM t))",
+		"setval for each row":              "SELECT setval('s', id) FROM t",
+		"column default":                   "CREATE TABLE d (id bigint DEFAULT nextval('s'))",
+		"column default later":             "ALTER TABLE t ALTER COLUMN id SET DEFAULT nextval('s')",
+		"view":                             "CREATE VIEW w AS SELECT nextval('s')",
+		"materialized view":                "CREATE MATERIALIZED VIEW w AS SELECT nextval('s')",
+		"rule":                             "CREATE RULE r AS ON INSERT TO t DO ALSO SELECT nextval('s')",
+		"SQL function":                     "CREATE FUNCTION f() RETURNS bigint LANGUAGE sql AS $$SELECT nextval('s')$$",
+		"SQL function of the standard":     "CREATE FUNCTION f() RETURNS bigint RETURN nextval('s')",
+		"PL/pgSQL function":                "CREATE FUNCTION f() RETURNS bigint LANGUAGE plpgsql AS $f$BEGIN RETURN nextval ( 'public.s' ); END$f$",
+		"DO":                               "DO $$BEGIN PERFORM nextval('s'); END$$",
+		"PREPARE":                          "PREPARE p AS SELECT nextval('s')",
+		"DDL among statements of upstream": "CREATE SEQUENCE x; INSERT INTO t VALUES (9)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := conn.Exec(context.Background(), sql, pgx.QueryExecModeSimpleProtocol)
+			require.Equal(t, "0A000", code(err), "%v", err)
+			require.NotEmpty(t, hint(err))
+		})
+	}
+	var last int64
+	var called bool
+	require.NoError(t, conn.QueryRow(context.Background(), "SELECT last_value, is_called FROM s").Scan(&last, &called))
+	require.False(t, called, "a refused statement drew a value")
+	var rows int
+	require.NoError(t, conn.QueryRow(context.Background(), "SELECT count(*) FROM t").Scan(&rows))
+	require.Equal(t, 2, rows)
+}
+
+// TestNamesOfBothWorlds: sequences of nextvald and relations of the upstream share their names' space.
+func TestNamesOfBothWorlds(t *testing.T) {
+	t.Parallel()
+	direct := freshDatabase(t)
+	conn := connect(t, proxied(t, direct))
+	require.Empty(t, run(t, conn, "CREATE SEQUENCE ours"))
+	require.Empty(t, run(t, conn, "CREATE SCHEMA other; CREATE TABLE other.taken (id int); CREATE TABLE taken (id int)"))
+
+	for _, sql := range []string{
+		"CREATE TABLE ours (id int)", "CREATE VIEW ours AS SELECT 1", "CREATE TABLE ours AS SELECT 1", "SELECT 1 AS a INTO ours",
+		"CREATE INDEX ours ON taken (id)", "ALTER TABLE taken RENAME TO ours", "CREATE SEQUENCE ours", "CREATE SEQUENCE taken",
+		"ALTER SEQUENCE ours RENAME TO taken", "CREATE MATERIALIZED VIEW ours AS SELECT 1", "CREATE TYPE ours AS (a int)",
+	} {
+		require.Equal(t, "42P07", run(t, conn, sql), sql)
+	}
+	require.Empty(t, run(t, conn, "CREATE SEQUENCE t_id_seq"))
+	require.Equal(t, "42P07", run(t, conn, "CREATE TABLE t (id serial)"))
+	require.Equal(t, "42P07", run(t, conn, "CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY)"))
+	require.Equal(t, "3F000", run(t, conn, "CREATE SEQUENCE nosuch.x"))
+
+	// The upstream's own sequences are its own.
+	exec(t, direct, "CREATE SEQUENCE theirs START 70")
+	for range 2 {
+		var v int64
+		require.NoError(t, conn.QueryRow(context.Background(), "SELECT nextval('theirs')").Scan(&v))
+	}
+	require.Equal(t, "0A000", run(t, conn, "DROP SEQUENCE ours, theirs"))
+	require.Equal(t, "0A000", run(t, conn, "SELECT unnest(ARRAY[nextval('theirs'), nextval('ours')])"))
+	var theirs, ours int64
+	require.NoError(t, conn.QueryRow(context.Background(), "SELECT nextval('theirs'), nextval('ours')").Scan(&theirs, &ours))
+	require.EqualValues(t, 72, theirs)
+	require.EqualValues(t, 1, ours)
+
+	// A relation that came past nextvald stops the sequence of its name.
+	exec(t, direct, "CREATE TABLE ours (id int)")
+	fresh := connect(t, proxied(t, direct))
+	_, err := fresh.Exec(context.Background(), "SELECT nextval('ours')")
+	require.Equal(t, "55000", code(err))
+	require.NotEmpty(t, hint(err))
+	exec(t, direct, "DROP TABLE ours")
+	require.Empty(t, run(t, connect(t, proxied(t, direct)), "SELECT nextval('ours')"))
+
+	// The search_path decides, as for any relation.
+	require.Empty(t, run(t, conn, "CREATE SEQUENCE other.s START 500"))
+	require.Empty(t, run(t, conn, "CREATE SEQUENCE s"))
+	for path, want := range map[string]int64{"other, public": 500, "public, other": 1} {
+		session := connect(t, proxied(t, direct))
+		require.Empty(t, run(t, session, "SET search_path = "+path))
+		var v int64
+		require.NoError(t, session.QueryRow(context.Background(), "SELECT nextval('s')").Scan(&v))
+		require.Equal(t, want, v, path)
+	}
+}
+
+// TestCreateNeedsPrivilege: who may not create in a schema of the upstream may not create a sequence there.
+func TestCreateNeedsPrivilege(t *testing.T) {
+	t.Parallel()
+	direct := freshDatabase(t)
+	user := "reader_" + strings.ToLower(direct[len(direct)-8:])
+	exec(t, direct, "CREATE ROLE "+user, "GRANT "+user+" TO CURRENT_USER")
+	t.Cleanup(func() { exec(t, direct, "DROP ROLE "+user) })
+	conn := connect(t, proxied(t, direct))
+	require.Empty(t, run(t, conn, "SET ROLE "+user))
+	require.Equal(t, "42501", run(t, conn, "CREATE SEQUENCE x"))
+	require.Empty(t, run(t, conn, "RESET ROLE"))
+	require.Empty(t, run(t, conn, "CREATE SEQUENCE x"))
+}
+
+// TestDDLInABlockIsRefused: until it can be undone with the block.
+func TestDDLInABlockIsRefused(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, through(t))
+	require.Empty(t, run(t, conn, "CREATE SEQUENCE s"))
+	for _, sql := range []string{"CREATE SEQUENCE x", "ALTER SEQUENCE s RESTART", "DROP SEQUENCE s", "ALTER SEQUENCE s RENAME TO r"} {
+		require.Empty(t, run(t, conn, "BEGIN"))
+		require.Equal(t, "0A000", run(t, conn, sql))
+		require.Equal(t, "25P02", run(t, conn, "SELECT 1"))
+		require.Empty(t, run(t, conn, "ROLLBACK"))
+	}
+	require.Empty(t, run(t, conn, "SELECT nextval('s')"))
+	require.Empty(t, run(t, conn, "CREATE SEQUENCE a; CREATE SEQUENCE b; SELECT nextval('a'), nextval('b')"))
+	require.Equal(t, "42P07", run(t, conn, "CREATE SEQUENCE c; CREATE SEQUENCE s"))
+	require.Equal(t, "42P01", run(t, conn, "SELECT nextval('c')"), "DDL before the failure was not undone")
+}
+
+// TestDatabasesAreSeparate: one name in two databases is two sequences.
+func TestDatabasesAreSeparate(t *testing.T) {
+	t.Parallel()
+	a, b := connect(t, through(t)), connect(t, through(t))
+	require.Empty(t, run(t, a, "CREATE SEQUENCE s START 5"))
+	require.Equal(t, "42P01", run(t, b, "SELECT nextval('s')"))
+	require.Empty(t, run(t, b, "CREATE SEQUENCE s START 9"))
+	for conn, want := range map[*pgx.Conn]int64{a: 5, b: 9} {
+		var v int64
+		require.NoError(t, conn.QueryRow(context.Background(), "SELECT nextval('s')").Scan(&v))
+		require.Equal(t, want, v)
+	}
+}
+
+// TestLastvalAfterTheUpstreams: the later of the two wins.
+func TestLastvalAfterTheUpstreams(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, through(t))
+	ctx := context.Background()
+	require.Empty(t, run(t, conn, "CREATE TABLE t (id serial, ref bigint)"))
+	require.Empty(t, run(t, conn, "CREATE SEQUENCE ours START 1000"))
+	last := func() (v int64) {
+		require.NoError(t, conn.QueryRow(ctx, "SELECT lastval()").Scan(&v))
+		return v
+	}
+	require.Equal(t, "55000", run(t, conn, "SELECT lastval()"))
+	require.Empty(t, run(t, conn, "SELECT nextval('ours')"))
+	require.EqualValues(t, 1000, last())
+	require.Empty(t, run(t, conn, "UPDATE t SET ref = 1"))
+	require.EqualValues(t, 1000, last(), "the upstream drew nothing")
+	require.Empty(t, run(t, conn, "INSERT INTO t (ref) VALUES (1)"))
+	require.EqualValues(t, 1, last(), "the default drew the later value")
+	require.Empty(t, run(t, conn, "BEGIN"))
+	require.EqualValues(t, 1, last())
+	require.Empty(t, run(t, conn, "COMMIT"))
+}
