@@ -17,6 +17,9 @@ run: build ## build and start it alone, on the embedded store in ./nextvald-data
 test: ## run every test beside a PostgreSQL and a DynamoDB Local of their own
 	$(SERVERS) $(GO) test -race -timeout 20m ./...
 
+proof: ## draw a million values through three processes, one of them killed, and print the count
+	$(SERVERS) $(GO) test -count=1 -v -run '^TestMillionValuesAcrossACrash$$' ./integration
+
 lint: ## check formatting, vet, staticcheck and the import directions
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 		if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:" $$unformatted; exit 1; fi
@@ -35,4 +38,4 @@ fuzz-short: ## fuzz every fuzz target for FUZZTIME (5s)
 clean: ## remove what was built and fetched
 	rm -rf nextvald .cache
 
-.PHONY: help build run test lint fuzz-short clean
+.PHONY: help build run test proof lint fuzz-short clean

@@ -312,7 +312,7 @@ func TestAdmin(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status, body)
 	status, body = get(t, p, "/readyz")
 	assert.Equal(t, http.StatusOK, status, body)
-	r := testenv.Psql(t, p.URL(t, testenv.Database(t)), "-c", "CREATE SEQUENCE s", "-c", "SELECT nextval('s')", "-c", "SELECT nextval('s')")
+	r := testenv.Psql(t, p.URL(testenv.Database(t)), "-c", "CREATE SEQUENCE s", "-c", "SELECT nextval('s')", "-c", "SELECT nextval('s')")
 	require.Equal(t, 0, r.Code, r.Stderr)
 	_, body = get(t, p, "/metrics")
 	assert.Regexp(t, `(?m)^nextvald_values_total 2$`, body)

@@ -227,12 +227,11 @@ func (p *Process) StopBy(s syscall.Signal) {
 	}
 }
 
-// URL is that of a database behind the process, with the user and the rest of another URL.
-func (p *Process) URL(t testing.TB, of string) string {
-	t.Helper()
+// URL is that of a database behind the process: another URL, which must be well-formed, with the address replaced.
+func (p *Process) URL(of string) string {
 	u, err := url.Parse(of)
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	u.Host = p.Address
 	return u.String()

@@ -1,0 +1,232 @@
+package integration
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	gosync "sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nextvald/nextvald/integration/testenv"
+)
+
+// draw is what one exchange with a process gave: values in the order of their answers, between two moments.
+type draw struct {
+	begin, end time.Duration
+	values     []int64
+}
+
+// fleet is some processes on one store, any of which may be killed and started again while clients draw from it.
+type fleet struct {
+	start func(listen string) *testenv.Process
+	begin time.Time
+
+	// Held while a process is killed and started again.
+	change    gosync.RWMutex
+	processes []*testenv.Process
+	current   []int // the life that each process is in
+	leases    int   // of lives that ended
+
+	mu    gosync.Mutex
+	lives [][]draw // of each life of a process
+}
+
+func newFleet(n int, start func(listen string) *testenv.Process) *fleet {
+	f := &fleet{start: start, begin: time.Now()}
+	for i := range n {
+		f.processes = append(f.processes, start("127.0.0.1:0"))
+		f.lives = append(f.lives, nil)
+		f.current = append(f.current, i)
+	}
+	return f
+}
+
+// at returns a process and the life that it is in.
+func (f *fleet) at(i int) (*testenv.Process, int) {
+	f.change.RLock()
+	defer f.change.RUnlock()
+	return f.processes[i], f.current[i]
+}
+
+func (f *fleet) record(life int, d draw) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lives[life] = append(f.lives[life], d)
+}
+
+var errRestarted = errors.New("the process was started again meanwhile")
+
+var leasesMetric = regexp.MustCompile(`(?m)^nextvald_leases_total (\d+)$`)
+
+func leases(t *testing.T, p *testenv.Process) int {
+	t.Helper()
+	_, body := get(t, p, "/metrics")
+	n, err := strconv.Atoi(leasesMetric.FindStringSubmatch(body)[1])
+	require.NoError(t, err)
+	return n
+}
+
+// crash kills a process in the midst of its work and starts it again where clients know it.
+func (f *fleet) crash(t *testing.T, i int) {
+	f.change.Lock()
+	defer f.change.Unlock()
+	p := f.processes[i]
+	f.leases += leases(t, p)
+	p.Kill()
+	f.processes[i] = f.start(p.Address)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.current[i] = len(f.lives)
+	f.lives = append(f.lives, nil)
+}
+
+// A million values of one sequence through 64 sessions on three processes, of which one is killed half way and started
+// again: no value twice, and each process hands out increasing ones.
+func TestMillionValuesAcrossACrash(t *testing.T) {
+	const (
+		processes = 3
+		sessions  = 64
+		want      = 1_000_000
+		batch     = 50
+		increment = 7
+	)
+	store := testenv.Table(t)
+	database := testenv.Database(t)
+	f := newFleet(processes, func(listen string) *testenv.Process {
+		return testenv.Start(t, "--upstream", database, "--store", store, "--listen", listen)
+	})
+	first, _ := f.at(0)
+	testenv.Exec(t, first.URL(database), fmt.Sprintf("CREATE SEQUENCE s INCREMENT %d", increment))
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	var drawn atomic.Int64
+	half := make(chan struct{})
+	var once gosync.Once
+	group, ctx := errgroup.WithContext(ctx)
+	for n := range sessions {
+		group.Go(func() error {
+			// Every other session sends one call at a time, the rest send pipelines.
+			size := 1
+			if n%2 == 0 {
+				size = batch
+			}
+			for drawn.Load() < want {
+				err := f.session(ctx, n%processes, database, size, func(got int) bool {
+					if drawn.Add(int64(got)) >= want/2 {
+						once.Do(func() { close(half) })
+					}
+					return drawn.Load() < want
+				})
+				if err == nil || ctx.Err() != nil {
+					return ctx.Err()
+				}
+				// Only a crash ends a session, and only one process crashes.
+				if n%processes != 1 {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	select {
+	case <-half:
+		f.crash(t, 1)
+	case <-ctx.Done():
+	}
+	require.NoError(t, group.Wait())
+
+	total := f.leases
+	for i := range processes {
+		p, _ := f.at(i)
+		total += leases(t, p)
+		p.Stop()
+	}
+	require.NotEmpty(t, f.lives[1], "the process was killed before it handed out anything")
+	require.NotEmpty(t, f.lives[processes], "nobody used the process that was started again")
+	all := f.check(t)
+	span := (all[len(all)-1]-all[0])/increment + 1
+	t.Logf("%d values of %d sessions in %v, %d leases, %d gaps", len(all), sessions, time.Since(f.begin).Round(time.Millisecond),
+		total, span-int64(len(all)))
+}
+
+// session draws values on one connection until more says that it is enough. What was received before an error counts.
+func (f *fleet) session(ctx context.Context, process int, database string, size int, more func(got int) bool) error {
+	p, life := f.at(process)
+	conn, err := pgx.Connect(ctx, p.URL(database))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	if _, now := f.at(process); now != life {
+		return errRestarted // which of its lives the session is in is not known
+	}
+	for {
+		d := draw{begin: time.Since(f.begin)}
+		batch := &pgx.Batch{}
+		for range size {
+			batch.Queue("SELECT nextval('s')")
+		}
+		results := conn.SendBatch(ctx, batch)
+		for range size {
+			var v int64
+			if err = results.QueryRow().Scan(&v); err != nil {
+				break
+			}
+			d.values = append(d.values, v)
+		}
+		err = errors.Join(err, results.Close())
+		d.end = time.Since(f.begin)
+		f.record(life, d)
+		if err != nil {
+			more(len(d.values))
+			return err
+		}
+		if !more(len(d.values)) {
+			return nil
+		}
+	}
+}
+
+// check fails the test when a value was handed out twice, or when a process handed out a smaller value after a larger one.
+// It returns all values in order.
+func (f *fleet) check(t *testing.T) []int64 {
+	t.Helper()
+	var all []int64
+	for life, draws := range f.lives {
+		for _, d := range draws {
+			require.True(t, slices.IsSorted(d.values), "life %d: values of one session out of order: %v", life, d.values)
+			all = append(all, d.values...)
+		}
+		// A draw that began after others had ended has larger values than they.
+		byEnd := slices.SortedFunc(slices.Values(draws), func(a, b draw) int { return cmp.Compare(a.end, b.end) })
+		slices.SortFunc(draws, func(a, b draw) int { return cmp.Compare(a.begin, b.begin) })
+		var largest int64
+		ended := 0
+		for _, d := range draws {
+			for ; ended < len(byEnd) && byEnd[ended].end < d.begin; ended++ {
+				if v := byEnd[ended].values; len(v) > 0 {
+					largest = max(largest, v[len(v)-1])
+				}
+			}
+			if len(d.values) > 0 {
+				require.Greater(t, d.values[0], largest, "life %d: a value that is not larger than those handed out before", life)
+			}
+		}
+	}
+	slices.Sort(all)
+	for i := 1; i < len(all); i++ {
+		require.NotEqual(t, all[i-1], all[i], "a value was handed out twice")
+	}
+	return all
+}
