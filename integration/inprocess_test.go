@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -48,6 +47,25 @@ type inProcess struct {
 	once gosync.Once
 	addr string
 	err  error
+	log  failures
+}
+
+// failures is what the proxy logged as an error: a session that panicked.
+type failures struct {
+	mu   gosync.Mutex
+	text strings.Builder
+}
+
+func (f *failures) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.text.Write(p)
+}
+
+func (f *failures) String() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.text.String()
 }
 
 var before, standing inProcess
@@ -61,7 +79,7 @@ func (p *inProcess) start(t testing.TB, cfg proxy.Config, open func() (sequencer
 			if err != nil {
 				return err
 			}
-			cfg.Logger, cfg.DialTimeout = slog.New(slog.NewTextHandler(io.Discard, nil)), 5*time.Second
+			cfg.Logger, cfg.DialTimeout = slog.New(slog.NewTextHandler(&p.log, &slog.HandlerOptions{Level: slog.LevelError})), 5*time.Second
 			registry, err := sequencer.Open(context.Background(), store, sequencer.Config{Logger: cfg.Logger})
 			if err != nil {
 				return err

@@ -499,13 +499,12 @@ func (x *session) execute(body int) error {
 	p := x.portals[name]
 	switch {
 	case err != nil || p == nil:
-		x.values.passed(false)
+		x.values.passed()
 		return x.forward(e, body)
 	case p.failure != nil:
 		return x.discardAndFail(body, p.failure)
 	case p.upstream:
 		x.noteTraits(p.statement.traits)
-		draws := false
 		if parsed := p.statement.parsed; parsed != nil {
 			if parsed.Kind == sqlrewrite.KindTransaction && (x.pending != nil || x.srv.cfg.Standalone) {
 				if _, open := x.transaction(); !open {
@@ -515,9 +514,9 @@ func (x *session) execute(body int) error {
 					return x.discardAndFail(body, err)
 				}
 			}
-			draws = x.noteStatement(p.statement.parsed) && p.statement.mode != edited
+			x.noteStatement(parsed)
 		}
-		x.values.passed(draws)
+		x.values.passed()
 		return x.forward(e, body)
 	}
 	if err := x.in.Discard(body); err != nil {

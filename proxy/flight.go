@@ -67,6 +67,10 @@ func (f *flight) push(e expectation) {
 }
 
 func (f *flight) pushLocked(e expectation) {
+	if f.failed && e.kind != wire.TypeSync {
+		e.skip()
+		return
+	}
 	if f.copying {
 		switch e.kind {
 		case wire.TypeSync:
@@ -135,20 +139,27 @@ func (f *flight) advanceLocked(write func([]byte) error) error {
 	return nil
 }
 
-// fail handles an error in the extended protocol: everything up to the next Sync is dropped, as the upstream does.
+// fail handles an error in the extended protocol: everything up to the next Sync is dropped, a Query too, as the
+// upstream does.
 func (f *flight) fail() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.copying = false
 	f.failed = true
-	for f.first < len(f.queue) && !f.queue[f.first].endsReady() {
+	for f.first < len(f.queue) && f.queue[f.first].kind != wire.TypeSync {
 		f.skipLocked()
 	}
 	f.changed.Broadcast()
 }
 
 func (f *flight) skipLocked() {
-	if e := f.popLocked(); e.x != nil && e.x.statement != nil {
+	e := f.popLocked()
+	e.skip()
+}
+
+// skip notes that the message will never be carried out.
+func (e *expectation) skip() {
+	if e.x != nil && e.x.statement != nil {
 		e.x.statement.dead.Store(true)
 	}
 }
@@ -196,14 +207,8 @@ func (f *flight) respond(frames []byte, write func([]byte) error) error {
 func (f *flight) respondFor(frames []byte, st *statement, write func([]byte) error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch {
-	case f.first < len(f.queue):
+	if f.first < len(f.queue) || f.failed {
 		f.pushLocked(expectation{kind: kindLocal, x: &special{frames: append([]byte(nil), frames...), statement: st}})
-		return nil
-	case f.failed: // discarded up to the Sync, as the upstream discards
-		if st != nil {
-			st.dead.Store(true)
-		}
 		return nil
 	}
 	return write(frames)

@@ -92,13 +92,12 @@ func (x *session) plan(text string, traits sqlrewrite.Traits) (*sqlrewrite.Plan,
 // passQuery sends a Query on as it is.
 func (x *session) passQuery(frame []byte, traits sqlrewrite.Traits, plan *sqlrewrite.Plan) error {
 	x.noteTraits(traits)
-	visible := false
 	if plan != nil {
 		for i := range plan.Statements {
-			visible = x.noteStatement(&plan.Statements[i]) || visible
+			x.noteStatement(&plan.Statements[i])
 		}
 	}
-	x.values.passed(visible)
+	x.values.passed()
 	e := expectation{kind: wire.TypeQuery}
 	if x.muted {
 		e.x = &special{mute: true}
@@ -116,9 +115,8 @@ func (x *session) noteTraits(traits sqlrewrite.Traits) {
 	}
 }
 
-// noteStatement follows what a statement changes of the session when the upstream runs it, and reports whether it calls
-// nextval of a sequence there.
-func (x *session) noteStatement(st *sqlrewrite.Statement) (draws bool) {
+// noteStatement follows what a statement changes of the session when the upstream runs it.
+func (x *session) noteStatement(st *sqlrewrite.Statement) {
 	switch st.Kind {
 	case sqlrewrite.KindTransaction:
 		x.access.transaction(st.Transaction)
@@ -140,12 +138,6 @@ func (x *session) noteStatement(st *sqlrewrite.Statement) (draws bool) {
 			x.deallocate("")
 		}
 	}
-	for i := range st.Calls {
-		if st.Calls[i].Function == sqlrewrite.Nextval && st.Calls[i].Evaluation != sqlrewrite.Later && !st.Explain {
-			draws = true
-		}
-	}
-	return draws
 }
 
 // queryEach runs the statements of a Query one after the other, as if each were a Query of its own, and tells the client
@@ -456,7 +448,7 @@ func (x *session) finishQuery(q *textEdit, traits sqlrewrite.Traits, frame []byt
 	for i := range q.plan.Statements {
 		x.noteStatement(&q.plan.Statements[i])
 	}
-	x.values.passed(false)
+	x.values.passed()
 	return x.send(e, wire.AppendQuery(nil, text))
 }
 

@@ -21,11 +21,12 @@ type values struct {
 
 // lastUse says what is known of nextval calls that the upstream carried out for the session.
 type lastUse struct {
-	// visible: a call that the proxy saw go to the upstream is later than the last one of ours.
-	visible bool
-	// before and after: statements that may call nextval unseen (a default, a trigger, a function) went to the upstream
-	// before, and after, the last call of ours.
+	// before and after: statements that may have called nextval there, seen or unseen (a default, a trigger, a function),
+	// went to the upstream before, and after, the last call of ours; since it was asked for its lastval.
 	before, after bool
+	// seen is what it answered then, and later says that its value was the later one.
+	seen           int64
+	defined, later bool
 }
 
 func (v *values) init() { v.current = make(map[string]int64) }
@@ -42,14 +43,11 @@ func (v *values) drew(sequence *sequencer.Sequence, value int64) {
 	v.current[sequence.Incarnation()] = value
 	v.last = sequence
 	v.upstream.before = v.upstream.before || v.upstream.after
-	v.upstream.after, v.upstream.visible = false, false
+	v.upstream.after, v.upstream.later = false, false
 }
 
 // passed notes a statement that goes to the upstream and may draw values there.
-func (v *values) passed(visible bool) {
-	v.upstream.after = true
-	v.upstream.visible = v.upstream.visible || visible
-}
+func (v *values) passed() { v.upstream.after = true }
 
 // result is the value of a call.
 type result struct {
@@ -82,7 +80,7 @@ func (x *session) resolveUse(st *sqlrewrite.Statement, params []answer.Param, bo
 		case u.isLater(i):
 			continue
 		case c.Function == sqlrewrite.Lastval:
-			u.ours[i] = x.values.last != nil && !x.values.upstream.visible
+			u.ours[i] = x.values.last != nil
 			continue
 		}
 		sequence, null, err := x.argument(&c.Name, params)
@@ -344,16 +342,25 @@ func (x *session) lastvalOfBoth(ours result) (result, error) {
 		return ours, nil
 	}
 	theirs, defined, err := x.upstreamLastval()
-	switch {
-	case err != nil:
+	if err != nil {
 		return result{}, err
-	case !defined:
-		x.values.upstream = lastUse{}
-		return ours, nil
-	case !x.values.upstream.before:
+	}
+	use := &x.values.upstream
+	if defined && (!use.defined || use.seen != theirs.value) { // it drew since it was asked before
+		use.later = true
+		if use.before {
+			return result{}, errAmbiguousLastval()
+		}
+	}
+	use.seen, use.defined, use.before = theirs.value, defined, false
+	if use.later {
 		return theirs, nil
 	}
-	return result{}, &wire.Error{Code: "55000", Message: "lastval is ambiguous in this session",
+	return ours, nil
+}
+
+func errAmbiguousLastval() *wire.Error {
+	return &wire.Error{Code: "55000", Message: "lastval is ambiguous in this session",
 		Detail: "Both nextvald and the upstream server have answered nextval in this session, and it cannot be told which was last.",
 		Hint:   "Use currval with the sequence's name, or RETURNING."}
 }
