@@ -253,6 +253,8 @@ var (
 		"skip after error":       {exchange{messages: []pgproto3.FrontendMessage{parse("", "SELECT nextval('nosuch')"), query("SELECT 1"), sync}, answers: 2}, send(query("SELECT 2"))},
 		"sync alone":             {send(sync, sync)},
 		"ddl extended":           {send(parse("", "CREATE SEQUENCE x START 5"), describeS(""), bind("", ""), describeP(""), execute("", 0), sync), send(query("SELECT nextval('x')")), send(parse("", "CREATE SEQUENCE x"), bind("", ""), execute("", 0), sync)},
+		"pgjdbc calls":           {send(parse("", "select * from nextval($1,$2)  as result", 2278, 1043), describeS(""), bind("", "", nil, "s"), describeP(""), execute("", 0), sync), send(parse("", "select * from setval($1,$2,$3)  as result", 2278, 1043, 20), bind("", "", nil, "s", "77"), describeP(""), execute("", 0), sync), send(parse("", "select * from lastval($1)  as result", 2278), bind("", "", nil), execute("", 0), sync)},
+		"sequence away":          {send(parse("a", "SELECT nextval('s')"), bind("", "a"), execute("", 0), sync), send(query("DROP SEQUENCE s")), send(bind("", "a"), execute("", 0), sync), send(query("CREATE SEQUENCE s START 50")), send(bind("", "a"), execute("", 0), sync), send(closeS("a"), sync), send(bind("", "a"), sync)},
 		"pgjdbc call":            {send(parse("", "select * from nextval($1) as result", 1043), bind("", "", "s"), describeP(""), execute("", 0), sync)},
 	}
 	withTable = map[string]conversation{

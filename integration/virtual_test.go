@@ -57,6 +57,10 @@ func TestShapesThatAreRefused(t *testing.T) {
 			require.NotEmpty(t, hint(err))
 		})
 	}
+	t.Run("name in a parameter, for each row", func(t *testing.T) {
+		_, err := conn.Exec(context.Background(), "SELECT nextval($1) FROM t", "s")
+		require.Equal(t, "0A000", code(err), "%v", err)
+	})
 	var last int64
 	var called bool
 	require.NoError(t, conn.QueryRow(context.Background(), "SELECT last_value, is_called FROM s").Scan(&last, &called))

@@ -36,7 +36,7 @@ func (x *session) parse(body int) error {
 	if !open {
 		return errOver
 	}
-	plan, err := x.plan(m.Query, st.traits)
+	plan, err := x.plan(m.Query, st.traits, voidParameters(st.declared)...)
 	if err != nil {
 		return x.fail(err)
 	}
@@ -94,6 +94,7 @@ func (x *session) parseUse(st *statement, frame []byte) error {
 		}
 	}
 	if !u.any() && !u.editable() {
+		st.watched = later
 		return x.parsePassed(st, frame)
 	}
 	return x.parseEdited(st, u)
@@ -229,6 +230,9 @@ func (x *session) bind(body int) error {
 		return x.discardAndFail(body, errNoStatement(statementName))
 	case st == nil || st.mode == passed:
 		delete(x.portals, name)
+		if st != nil && st.watched {
+			return x.bindWatched(st, body)
+		}
 		if st != nil && st.effects() {
 			x.portals[name] = &portal{statement: st, upstream: true}
 		}
@@ -257,6 +261,44 @@ func (x *session) bind(body int) error {
 		return x.bindEdited(&m, st)
 	}
 	return x.bindLocal(&m, st, frame)
+}
+
+// bindWatched sends on the Bind of a statement that passed because its names are in parameters, unless they name
+// sequences of ours after all.
+func (x *session) bindWatched(st *statement, body int) error {
+	frame, err := x.in.Frame(body)
+	if err != nil {
+		return err
+	}
+	bind := append([]byte(nil), frame...) // what follows may read on
+	if m, err := wire.DecodeBind(bind[wire.HeaderLen:]); err == nil && len(m.Parameters) >= st.plan.Params {
+		u, err := x.resolveUse(st.parsed, x.parameters(&m, st), true)
+		if err != nil {
+			return x.fail(err)
+		}
+		if err := u.check(); err != nil {
+			return x.fail(err)
+		}
+		if u.any() {
+			return x.fail(notSupported("Write the name into the statement, or use a parameter of its own for it.",
+				"a sequence of nextvald that a parameter of this statement names is not supported"))
+		}
+	}
+	return x.send(expectation{kind: wire.TypeBind}, bind)
+}
+
+// parameters are the values of a Bind with the types that the statement's calls give them.
+func (x *session) parameters(m *wire.Bind, st *statement) []answer.Param {
+	types := make([]uint32, max(len(m.Parameters), st.plan.Params, len(st.declared)))
+	copy(types, st.declared)
+	for i := range st.parsed.Calls {
+		declareArguments(types, &st.parsed.Calls[i])
+	}
+	params := make([]answer.Param, len(m.Parameters))
+	for i, v := range m.Parameters {
+		params[i] = answer.Param{Value: v, Format: answer.FormatOf(m.ParameterFormats, i), Type: types[i]}
+	}
+	return params
 }
 
 // checkBind checks the counts of a Bind as PostgreSQL does.
@@ -318,7 +360,7 @@ func (x *session) bindLocal(m *wire.Bind, st *statement, frame []byte) error {
 func withoutNames(params []answer.Param) []answer.Param {
 	list := slices.Clone(params)
 	for i := range list {
-		if list[i].Type == answer.RegclassOID {
+		if list[i].Type == answer.RegclassOID || list[i].Type == answer.VoidOID {
 			list[i].Type, list[i].Format = oidText, 0
 		}
 	}
@@ -328,10 +370,11 @@ func withoutNames(params []answer.Param) []answer.Param {
 // bindUpstream lets the upstream have a statement that was local so far, and binds it there.
 func (x *session) bindUpstream(name string, st *statement, frame []byte) error {
 	bind := append([]byte(nil), frame...)
-	if !st.upstream {
-		st.upstream = true
+	if !st.upstream() {
+		st.handed = true
+		st.refused.Store(false)
 		parse := wire.AppendParse(nil, wire.Parse{Name: st.name, Query: st.text, ParameterOIDs: st.declared})
-		if err := x.send(expectation{kind: wire.TypeParse, quiet: true, x: &special{statement: st}}, parse); err != nil {
+		if err := x.send(expectation{kind: wire.TypeParse, quiet: true, x: &special{handed: st}}, parse); err != nil {
 			return err
 		}
 	}
@@ -368,16 +411,7 @@ func (x *session) bindEdited(m *wire.Bind, st *statement) error {
 // client's parameters that must be NULL because they name sequences of ours.
 func (x *session) drawEdited(m *wire.Bind, st *statement) (values [][]byte, nulled []int, failure error) {
 	values = make([][]byte, len(st.calls)+3*len(st.reads))
-	params := make([]answer.Param, len(m.Parameters))
-	types := make([]uint32, st.base)
-	copy(types, st.declared)
-	for i := range st.parsed.Calls {
-		declareArguments(types, &st.parsed.Calls[i])
-	}
-	for i, v := range m.Parameters {
-		params[i] = answer.Param{Value: v, Format: answer.FormatOf(m.ParameterFormats, i), Type: types[i]}
-	}
-	u, err := x.resolveUse(st.parsed, params, true)
+	u, err := x.resolveUse(st.parsed, x.parameters(m, st), true)
 	if err != nil {
 		return values, nil, err
 	}

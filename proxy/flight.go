@@ -25,6 +25,7 @@ type expectation struct {
 type special struct {
 	frames    []byte                // of kindLocal
 	statement *statement            // Parse: dies when the message fails or is skipped
+	handed    *statement            // Parse: the upstream lacks it when the message fails or is skipped
 	reply     *reply                // our own question: rows and error go here
 	failures  []*wire.Error         // replace the errors of failing expressions, by number
 	positions *sqlrewrite.Positions // maps the error's position back to the client's text
@@ -159,8 +160,12 @@ func (f *flight) skipLocked() {
 
 // skip notes that the message will never be carried out.
 func (e *expectation) skip() {
-	if e.x != nil && e.x.statement != nil {
+	switch {
+	case e.x == nil:
+	case e.x.statement != nil:
 		e.x.statement.dead.Store(true)
+	case e.x.handed != nil:
+		e.x.handed.refused.Store(true)
 	}
 }
 

@@ -69,8 +69,8 @@ func peekText(body []byte) (string, bool) {
 	return unsafe.String(unsafe.SliceData(body), n), true
 }
 
-// plan parses a text that may concern sequences. It returns no plan for a text that the upstream should judge.
-func (x *session) plan(text string, traits sqlrewrite.Traits) (*sqlrewrite.Plan, error) {
+// plan parses a text that may concern sequences; void are the numbers of parameters declared so. It returns no plan for a text that the upstream should judge.
+func (x *session) plan(text string, traits sqlrewrite.Traits, void ...int) (*sqlrewrite.Plan, error) {
 	if x.access.backslashes.Load() && strings.Contains(text, `\`) {
 		if traits&(sqlrewrite.HasCall|sqlrewrite.HasSequenceDDL|sqlrewrite.HasKnownName) == 0 {
 			return nil, nil
@@ -78,7 +78,11 @@ func (x *session) plan(text string, traits sqlrewrite.Traits) (*sqlrewrite.Plan,
 		return nil, notSupported("Set standard_conforming_strings to on, or write the text without backslashes.",
 			"a sequence statement with a backslash is not supported while standard_conforming_strings is off")
 	}
-	plan, err := x.srv.plans.Parse(text)
+	parse := x.srv.plans.Parse
+	if len(void) > 0 {
+		parse = func(text string) (*sqlrewrite.Plan, error) { return sqlrewrite.ParseVoid(text, void) }
+	}
+	plan, err := parse(text)
 	if errors.Is(err, sqlrewrite.ErrTooComplex) && traits&(sqlrewrite.HasCall|sqlrewrite.HasSequenceDDL|sqlrewrite.HasKnownName) != 0 {
 		return nil, &wire.Error{Code: "54001", Message: "statement is too complex for nextvald to find its sequence calls",
 			Hint: "Split the statement, or draw the values first and pass them in."}

@@ -29,14 +29,17 @@ type statement struct {
 	plan     *sqlrewrite.Plan
 	parsed   *sqlrewrite.Statement // the only statement of plan
 
-	params   []uint32        // local: final types of the parameters
-	columns  []answer.Column // local: the result
-	upstream bool            // local: the upstream knows it too
+	params  []uint32        // local: final types of the parameters
+	columns []answer.Column // local: the result
+	handed  bool            // local: the upstream got it too
+	watched bool            // passed: parameters may name sequences of ours
 
 	base  int   // edited: parameters of the client
 	calls []int // edited: calls that became parameters, in order
 	reads []int // edited: reads that became three parameters each
 
+	// refused: the upstream did not take what was handed to it.
+	refused atomic.Bool
 	// before is what the name meant when this was prepared; it means that again when this is dead.
 	before *statement
 	// dead: its Parse failed, or was never carried out because a message before it failed.
@@ -47,7 +50,10 @@ type statement struct {
 var gone = &statement{}
 
 // onlyHere reports whether the upstream knows nothing of the statement.
-func (st *statement) onlyHere() bool { return st.mode == local && !st.upstream && st != gone }
+func (st *statement) onlyHere() bool { return st.mode == local && !st.upstream() && st != gone }
+
+// upstream reports whether the upstream has a statement that is answered here too.
+func (st *statement) upstream() bool { return st.handed && !st.refused.Load() }
 
 // portal is a bound statement that is answered here or needs attention.
 type portal struct {
@@ -129,6 +135,16 @@ const (
 	oidVarchar = 1043
 )
 
+// voidParameters are the numbers of the parameters declared void.
+func voidParameters(declared []uint32) (void []int) {
+	for i, oid := range declared {
+		if oid == answer.VoidOID {
+			void = append(void, i+1)
+		}
+	}
+	return void
+}
+
 // finalParams are the types of a local statement's parameters. ok is false when PostgreSQL would refuse a declared one,
 // or infer another than we can.
 func finalParams(st *sqlrewrite.Statement, declared []uint32) (final []uint32, ok bool) {
@@ -160,6 +176,9 @@ func finalParams(st *sqlrewrite.Statement, declared []uint32) (final []uint32, o
 		}
 	}
 	for _, t := range final {
+		if t == answer.VoidOID {
+			continue
+		}
 		if t == 0 || t != answer.RegclassOID && !answer.Known(t) {
 			return nil, false
 		}

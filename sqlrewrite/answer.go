@@ -19,6 +19,11 @@ func (p *planner) answer(node *pg_query.Node, params int) *Answer {
 		return nil
 	}
 	a := &Answer{Read: -1, Params: make([]uint32, params)}
+	for _, i := range p.void {
+		if i <= params {
+			a.Params[i-1] = oidVoid
+		}
+	}
 	b := answerBuilder{planner: p, answer: a}
 	ok := true
 	switch {

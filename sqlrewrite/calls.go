@@ -1,6 +1,7 @@
 package sqlrewrite
 
 import (
+	"slices"
 	"strings"
 
 	pg_query "github.com/pganalyze/pg_query_go/v5"
@@ -360,6 +361,12 @@ func (p *planner) call(n *pg_query.FuncCall, c context) bool {
 		return false
 	}
 	start, end, args := p.extent(int(n.Location))
+	for k, i := range p.dropped[n.Location] {
+		if i-k >= len(args) {
+			return false
+		}
+		args = slices.Delete(args, i-k, i-k+1)
+	}
 	if len(args) != len(n.Args) {
 		return false
 	}
@@ -516,6 +523,7 @@ const (
 	oidVarchar  = 1043
 	oidNumeric  = 1700
 	oidRegclass = 2205
+	oidVoid     = 2278
 )
 
 var typeOIDs = map[string]uint32{

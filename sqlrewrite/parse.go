@@ -2,6 +2,7 @@ package sqlrewrite
 
 import (
 	"errors"
+	"slices"
 
 	"strings"
 	"unicode/utf8"
@@ -33,7 +34,11 @@ func (e *SyntaxError) Error() string { return e.Message }
 
 // Parse reads a text with PostgreSQL's grammar. Errors are ErrTooComplex, *SyntaxError, or another for a text that
 // cannot be judged, such as one in an encoding other than UTF-8.
-func Parse(text string) (*Plan, error) {
+func Parse(text string) (*Plan, error) { return ParseVoid(text, nil) }
+
+// ParseVoid is Parse for a text whose parameters of these numbers are declared void: PostgreSQL drops them from the
+// arguments of a call. JDBC's `{? = call f(?)}` has one in the place of the result.
+func ParseVoid(text string, void []int) (*Plan, error) {
 	if !utf8.ValidString(text) || strings.IndexByte(text, 0) >= 0 {
 		return nil, errors.New("text is not valid UTF-8")
 	}
@@ -49,8 +54,11 @@ func Parse(text string) (*Plan, error) {
 	if err != nil {
 		return nil, syntaxError(err)
 	}
-	p := &planner{text: text, tokens: toks, uses: make(map[int32]int)}
+	p := &planner{text: text, tokens: toks, uses: make(map[int32]int), dropped: make(map[int32][]int), void: void}
 	countParams(tree.ProtoReflect(), p.uses)
+	if len(void) > 0 {
+		p.dropVoid(tree.ProtoReflect(), void)
+	}
 	plan := &Plan{Text: text}
 	for n := range p.uses {
 		plan.Params = max(plan.Params, int(n))
@@ -111,6 +119,22 @@ func countParams(m protoreflect.Message, uses map[int32]int) {
 	children(m, func(c protoreflect.Message) { countParams(c, uses) })
 }
 
+// dropVoid takes the parameters of type void out of the arguments of calls.
+func (p *planner) dropVoid(m protoreflect.Message, void []int) {
+	if call, ok := m.Interface().(*pg_query.FuncCall); ok {
+		kept := call.Args[:0]
+		for i, a := range call.Args {
+			if ref := a.GetParamRef(); ref != nil && slices.Contains(void, int(ref.Number)) {
+				p.dropped[call.Location] = append(p.dropped[call.Location], i)
+				continue
+			}
+			kept = append(kept, a)
+		}
+		call.Args = kept
+	}
+	children(m, func(c protoreflect.Message) { p.dropVoid(c, void) })
+}
+
 // children calls f for each message directly inside m, in order of fields.
 func children(m protoreflect.Message, f func(protoreflect.Message)) {
 	fields := m.Descriptor().Fields()
@@ -135,9 +159,12 @@ type planner struct {
 	text   string
 	tokens []*pg_query.ScanToken
 	uses   map[int32]int // of each parameter, in the whole text
-	st     *Statement
-	ctes   map[string]bool
-	once   bool // no nextval or setval in the statement: currval and lastval are constants
+	// dropped are the arguments, by the location of their call, that are parameters of type void.
+	dropped map[int32][]int
+	void    []int // the numbers of these parameters
+	st      *Statement
+	ctes    map[string]bool
+	once    bool // no nextval or setval in the statement: currval and lastval are constants
 }
 
 // statement plans one statement.
