@@ -67,17 +67,17 @@ func (p Positions) Original(pos int) int {
 	return at + shift + 1
 }
 
-// Replacement is what to put in the place of the call. value is an expression of type int8, used once or twice; it
-// must not be volatile. Names of columns, the shape of FROM and types stay as the call made them.
+// Replacement is what to put in the place of the call. value is an expression of type int8, which is used once. Names
+// of columns, the shape of FROM and types stay as the call made them.
 func (c *Call) Replacement(value string) string {
 	name := functionNames[c.Function]
 	switch c.Place {
 	case PlaceColumn:
 		return "(SELECT " + value + " AS " + name + ")"
 	case PlaceFrom:
-		return "pg_catalog.int8larger(" + value + ", " + value + ")"
+		return "pg_catalog.int8up(" + value + ")" // the unary plus
 	case PlaceFromBare:
-		return "pg_catalog.int8larger(" + value + ", " + value + ") AS " + name
+		return "pg_catalog.int8up(" + value + ") AS " + name
 	default:
 		return "(" + value + ")"
 	}

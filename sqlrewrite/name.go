@@ -97,3 +97,8 @@ func truncateName(s string) string {
 	}
 	return s[:n]
 }
+
+// IsOID reports whether the string argument of nextval or regclass is an OID rather than a name.
+func IsOID(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}

@@ -112,9 +112,14 @@ func checkBounds(tokens []*pg_query.ScanToken) error {
 }
 
 func countParams(m protoreflect.Message, uses map[int32]int) {
-	if ref, ok := m.Interface().(*pg_query.ParamRef); ok {
-		uses[ref.Number]++
+	switch n := m.Interface().(type) {
+	case *pg_query.ParamRef:
+		uses[n.Number]++
 		return
+	case *pg_query.MultiAssignRef:
+		if n.Colno > 1 {
+			return // SET (a, b) = source: each column refers to the same source
+		}
 	}
 	children(m, func(c protoreflect.Message) { countParams(c, uses) })
 }
@@ -163,8 +168,7 @@ type planner struct {
 	dropped map[int32][]int
 	void    []int // the numbers of these parameters
 	st      *Statement
-	ctes    map[string]bool
-	once    bool // no nextval or setval in the statement: currval and lastval are constants
+	scope   []string // CTEs that a name in FROM may mean
 }
 
 // statement plans one statement.
@@ -184,41 +188,62 @@ func (p *planner) statement(raw *pg_query.RawStmt, params int) Statement {
 			st.End = int(p.tokens[i].End)
 		}
 	}
-	p.st, p.ctes, p.once = &st, make(map[string]bool), false
-	node := raw.Stmt
-	collectCTEs(node.ProtoReflect(), p.ctes)
-	p.classify(node)
+	p.st, p.scope = &st, nil
+	p.classify(raw.Stmt)
 	if len(st.Calls) > 0 || len(st.Reads) > 0 {
-		p.finishCalls()
+		sortCalls(st.Calls)
+		fixCurrent(st.Calls)
 		if st.Kind == KindPass {
 			st.Kind = KindUse
 		}
 	}
 	if st.Kind == KindUse {
-		st.Answer = p.answer(node, params)
+		st.Answer = p.answer(raw.Stmt, params)
 	}
 	return st
 }
 
-// finishCalls makes currval and lastval constants of the statement where nothing in it can move them.
-func (p *planner) finishCalls() {
-	for i := range p.st.Calls {
-		if f := p.st.Calls[i].Function; f == Nextval || f == Setval {
-			return
+// sortCalls puts calls in the order in which a row evaluates them: by position, inner before outer.
+func sortCalls(calls []Call) {
+	slices.SortStableFunc(calls, func(a, b Call) int { return a.End - b.End })
+}
+
+// fixCurrent makes currval and lastval constants of the statement where nothing in it can move them.
+func fixCurrent(calls []Call) {
+	moved := make(map[string]bool) // names, without their schema, of what nextval and setval move
+	all := false
+	for i := range calls {
+		switch c := &calls[i]; c.Function {
+		case Nextval, Setval:
+			name, known := bareName(c)
+			moved[name], all = true, all || !known
 		}
 	}
-	for i := range p.st.Calls {
-		if c := &p.st.Calls[i]; c.Evaluation == PerRow {
-			c.Evaluation = Once
+	for i := range calls {
+		c := &calls[i]
+		if c.Evaluation != PerRow {
+			continue
+		}
+		switch c.Function {
+		case Lastval:
+			if len(moved) == 0 {
+				c.Evaluation = Once
+			}
+		case Currval:
+			if name, known := bareName(c); len(moved) == 0 || !all && known && !moved[name] {
+				c.Evaluation = Once
+			}
 		}
 	}
 }
 
-func collectCTEs(m protoreflect.Message, names map[string]bool) {
-	if cte, ok := m.Interface().(*pg_query.CommonTableExpr); ok {
-		names[cte.Ctename] = true
+// bareName is the name of a call's sequence without its schema, and whether the text tells it.
+func bareName(c *Call) (string, bool) {
+	if c.Name.Kind != Constant {
+		return "", false
 	}
-	children(m, func(c protoreflect.Message) { collectCTEs(c, names) })
+	name, err := ParseQualifiedName(c.Name.Value)
+	return name.Name, err == nil && !IsOID(name.Name)
 }
 
 // tokenAt is the index of the first token at or after a byte offset.
@@ -235,6 +260,14 @@ func (p *planner) tokenAt(offset int) int {
 	return lo
 }
 
+// token is the kind of a token, or none outside the text.
+func (p *planner) token(i int) pg_query.Token {
+	if i < 0 || i >= len(p.tokens) {
+		return pg_query.Token_NUL
+	}
+	return p.tokens[i].Token
+}
+
 // classify finds out what kind of statement it is, and what in it concerns sequences.
 func (p *planner) classify(node *pg_query.Node) {
 	st := p.st
@@ -249,47 +282,34 @@ func (p *planner) classify(node *pg_query.Node) {
 	case *pg_query.Node_SelectStmt:
 		st.Tag = "SELECT"
 		p.query(node, context{})
-		if into := n.SelectStmt.IntoClause; into != nil {
-			p.creates(into.Rel)
-		}
-	case *pg_query.Node_InsertStmt, *pg_query.Node_UpdateStmt, *pg_query.Node_DeleteStmt, *pg_query.Node_MergeStmt:
-		p.query(node, context{})
+		p.creates(n.SelectStmt.IntoClause.GetRel())
+	case *pg_query.Node_InsertStmt, *pg_query.Node_UpdateStmt, *pg_query.Node_DeleteStmt, *pg_query.Node_MergeStmt,
+		*pg_query.Node_CreateTableAsStmt, *pg_query.Node_DeclareCursorStmt, *pg_query.Node_ExecuteStmt:
+		p.runnable(node)
 	case *pg_query.Node_ExplainStmt:
 		st.Explain = true
 		for _, o := range n.ExplainStmt.Options {
-			if d := o.GetDefElem(); d != nil && d.Defname == "analyze" && truth(d.Arg) {
-				st.Explain = false
+			if d := o.GetDefElem(); d != nil && d.Defname == "analyze" {
+				st.Explain = !truth(d.Arg)
 			}
 		}
-		p.query(n.ExplainStmt.Query, context{})
+		p.runnable(n.ExplainStmt.Query)
 	case *pg_query.Node_CopyStmt:
 		p.query(n.CopyStmt.Query, context{})
-	case *pg_query.Node_DeclareCursorStmt:
-		p.query(n.DeclareCursorStmt.Query, context{})
-	case *pg_query.Node_CreateTableAsStmt:
-		p.creates(n.CreateTableAsStmt.Into.GetRel())
-		if n.CreateTableAsStmt.Objtype == pg_query.ObjectType_OBJECT_MATVIEW {
-			p.query(n.CreateTableAsStmt.Query, context{evaluation: Later}) // REFRESH runs it again
-		} else {
-			p.query(n.CreateTableAsStmt.Query, context{})
-		}
-	case *pg_query.Node_ExecuteStmt:
-		for _, a := range n.ExecuteStmt.Params {
-			p.walk(a.ProtoReflect(), context{})
-		}
+		p.expr(n.CopyStmt.WhereClause, context{}.perRow())
 	case *pg_query.Node_CallStmt:
 		for _, a := range n.CallStmt.Funccall.GetArgs() {
-			p.walk(a.ProtoReflect(), context{})
+			p.expr(a, context{})
 		}
 	case *pg_query.Node_DoStmt:
 		p.bodies(n.DoStmt.Args)
 	case *pg_query.Node_CreateFunctionStmt:
 		p.bodies(n.CreateFunctionStmt.Options)
-		p.walk(node.ProtoReflect(), context{evaluation: Later})
+		p.walk(node.ProtoReflect(), later)
 	default:
 		if !p.ddl(node) {
 			p.createsOf(node)
-			p.walk(node.ProtoReflect(), context{evaluation: Later})
+			p.walk(node.ProtoReflect(), later)
 		}
 	}
 }
