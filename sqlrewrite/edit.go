@@ -75,12 +75,17 @@ func (c *Call) Replacement(value string) string {
 	case PlaceColumn:
 		return "(SELECT " + value + " AS " + name + ")"
 	case PlaceFrom:
-		return "pg_catalog.int8up(" + value + ")" // the unary plus
+		return identity(value)
 	case PlaceFromBare:
-		return "pg_catalog.int8up(" + value + ") AS " + name
+		return identity(value) + " AS " + name
 	default:
 		return "(" + value + ")"
 	}
+}
+
+// identity is a call of a function that returns value, the larger of it and the smallest int8.
+func identity(value string) string {
+	return "pg_catalog.int8larger(" + value + ", '-9223372036854775808'::pg_catalog.int8)"
 }
 
 var functionNames = [...]string{Nextval: "nextval", Currval: "currval", Lastval: "lastval", Setval: "setval"}
