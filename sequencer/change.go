@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Set moves the sequence: setval(name, value, called). The next value is value + INCREMENT when called, else value.
@@ -53,52 +54,271 @@ func mode(d Definition) Mode {
 	return Cached
 }
 
+// Times that a change waits for the members' word: one that might give out values again, and any other.
+const (
+	mustConfirm = 5 * time.Second
+	mayConfirm  = time.Second
+)
+
 // change rewrites the item by edit, which gets the item and where the sequence stands, counted from the last value that
-// was handed out rather than the last one leased when this process holds all that lies between. It raises the version, so
-// that no block leased before it is added to. An error of edit changes nothing.
+// was handed out rather than the last one leased when this process holds all that lies between. An error of edit changes
+// nothing.
+//
+// It raises the version, so that no block leased before is added to. A change that cannot give out a value that somebody
+// holds is written at once, and waits for the members' word only for a while. Any other is made in three steps: the item is
+// set to revoking, so that nobody leases; all members confirm that they dropped their blocks; the change is written. When
+// the second step fails the first one is undone.
 func (s *Sequence) change(ctx context.Context, edit func(*Item, cursor) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.r.cfg.StoreTimeout)
+	reading, cancel := context.WithTimeout(ctx, s.r.cfg.StoreTimeout)
 	defer cancel()
-	if err := s.freeze(ctx); err != nil {
+	if err := s.freeze(reading); err != nil {
 		return err
 	}
 	defer s.thaw()
-	item, err := s.r.get(ctx, s.incarnation)
-	for {
+	item, err := s.r.get(reading, s.incarnation)
+	for tries := 0; ; tries++ {
 		if err != nil {
 			return s.failed("change the sequence", err)
 		}
-		s.mu.Lock()
-		pos := item.Pos
-		if rest, rev, ok := s.rest(); ok && rev == item.Rev {
-			pos = rest
+		if item.State == Revoking {
+			if item, err = s.awaitOther(reading, item); err != nil || item.State == Revoking {
+				continue
+			}
 		}
-		s.mu.Unlock()
-		next := item.Clone()
-		if err := edit(&next, item.cursor(pos)); err != nil {
-			return err
+		next, safe, editErr := s.edited(item, item.Rev, edit)
+		if editErr != nil {
+			return editErr
 		}
-		next.Version++
-		next.Changed = s.r.stamp()
-		err = s.r.put(ctx, next, item.Rev)
+		const politeTries = 3 // after which others are kept from leasing, so that it comes to an end
+		if !safe || tries >= politeTries {
+			return s.changeInSteps(ctx, reading, item.Version, edit)
+		}
+		err = s.r.put(reading, next, item.Rev)
 		var conflict *Conflict
 		switch {
 		case err == nil:
 			next.Rev = item.Rev + 1
-			s.mu.Lock()
-			s.know(next)
-			s.mu.Unlock()
-			s.r.announce(ctx, Announcement{Incarnation: s.incarnation})
+			s.learn(next)
+			s.r.tell(ctx, item, s.incarnation)
 			return nil
 		case errors.As(err, &conflict):
 			item, err = conflict.Item, nil // somebody leased or changed it since it was read
 		case errors.Is(err, ErrUnknownOutcome):
-			// The blocks in hand may be of an old version now.
-			s.mu.Lock()
-			s.discard()
-			s.mu.Unlock()
+			s.abandon() // the blocks in hand may be of an old version now
 		}
 	}
+}
+
+// edited is what an item becomes by edit, and whether no value that another process may hold can be given out again then.
+// rev is the item's before this change began.
+func (s *Sequence) edited(item Item, rev int64, edit func(*Item, cursor) error) (next Item, safe bool, err error) {
+	pos, high := s.effective(item, rev)
+	at := item.cursor(pos)
+	next = item.Clone()
+	next.State = Active
+	if err := edit(&next, at); err != nil {
+		return Item{}, false, err
+	}
+	next.Version++
+	next.Changed = s.r.stamp()
+
+	switch {
+	case item.quiet():
+		safe = true
+	case next.Mode == Strict, (item.Definition.Increment < 0) != (next.Definition.Increment < 0):
+		safe = false // what is held would be handed out among later values
+	case next.cursor(next.Pos) == at:
+		safe = true // it stays where it is, and nobody holds a value further on
+	default:
+		safe = next.Definition.beyond(next.Pos, high)
+	}
+	return next, safe, nil
+}
+
+// quiet reports whether nobody can hold a block: nothing was leased yet, or the sequence is strict.
+func (it Item) quiet() bool { return it.High == nil || it.Mode == Strict }
+
+// effective is the position at which an item stands when this process gives back what it holds, which it may when rev is
+// that of its own last lease, and the furthest value that is then handed out or held by somebody.
+func (s *Sequence) effective(item Item, rev int64) (pos, high Position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pos = item.Pos
+	if item.High != nil {
+		high = At(*item.High)
+	}
+	rest, own, ok := s.rest()
+	if !ok || own != rev {
+		return pos, high
+	}
+	if last := item.Pos.Minus(At(item.Definition.Increment)); last == high {
+		// The furthest values are those in hand.
+		high = rest.Minus(At(item.Definition.Increment))
+	}
+	return rest, high
+}
+
+// changeInSteps makes a change that others must confirm.
+func (s *Sequence) changeInSteps(ctx, reading context.Context, version int64, edit func(*Item, cursor) error) error {
+	return s.revoke(ctx, reading, version, func(begun Item) (end func(context.Context) error, safe bool, err error) {
+		next, safe, err := s.edited(begun, begun.Rev-1, edit)
+		return func(ctx context.Context) error {
+			err := s.r.put(ctx, next, begun.Rev)
+			if err == nil {
+				next.Rev = begun.Rev + 1
+				s.learn(next)
+			}
+			return err
+		}, safe, err
+	})
+}
+
+// revoke makes a change in three steps. plan gets the item as the first step left it, and returns the third one and whether
+// it is safe without the second.
+func (s *Sequence) revoke(
+	ctx, reading context.Context, version int64, plan func(Item) (end func(context.Context) error, safe bool, err error),
+) error {
+	begun, err := s.r.revoke(reading, s.incarnation, version)
+	if err != nil {
+		if errors.Is(err, ErrUnknownOutcome) {
+			s.abandon()
+		}
+		return s.failed("change the sequence", err)
+	}
+	// From here on the change must be ended, also when the caller has gone.
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), mustConfirm+2*s.r.cfg.StoreTimeout)
+	defer cancel()
+	undone := begun.Clone()
+	undone.State = Active
+	undone.Pos, _ = s.effective(begun, begun.Rev-1)
+	end, safe, err := plan(begun)
+	s.learn(begun) // and drop what is held
+	if err == nil && !begun.quiet() {
+		err = s.confirm(ctx, safe)
+	}
+	if err != nil {
+		// Whoever finds it undone by somebody else has nothing to do; whoever cannot undo it leaves it to who comes next.
+		undone.Changed = s.r.stamp()
+		if undoErr := s.r.put(ending, undone, begun.Rev); undoErr != nil {
+			s.r.cfg.Logger.Warn("a change that was given up is left to be undone", "sequence", s.Name().String(), "error", undoErr)
+		}
+		return err
+	}
+	err = end(ending)
+	var conflict *Conflict
+	if errors.As(err, &conflict) {
+		err = errors.New("another process undid the change, since it took too long")
+	}
+	if err != nil {
+		return s.failed("change the sequence", err)
+	}
+	return nil
+}
+
+// confirm announces a change and waits for the members' word, in vain if need be when the change is safe without.
+func (s *Sequence) confirm(caller context.Context, safe bool) error {
+	limit := mustConfirm
+	if safe {
+		limit = mayConfirm
+	}
+	ctx, cancel := context.WithTimeout(caller, limit)
+	defer cancel()
+	rev, err := again(ctx, s.r, func() (int64, error) { return s.r.store.Announce(ctx, Announcement{Incarnation: s.incarnation}) })
+	var missing []string
+	if err == nil {
+		missing, err = s.r.confirmed(ctx, rev, limit)
+	}
+	switch {
+	case err == nil || safe:
+		return nil
+	case caller.Err() != nil:
+		return canceled(caller.Err())
+	}
+	return unconfirmed(missing, err)
+}
+
+// tell announces a change that was made, and gives the members a while to follow it.
+func (r *Registry) tell(ctx context.Context, before Item, incarnation string) {
+	ctx, cancel := context.WithTimeout(ctx, mayConfirm)
+	defer cancel()
+	if rev := r.announce(ctx, Announcement{Incarnation: incarnation}); rev != 0 && !before.quiet() {
+		_, _ = r.confirmed(ctx, rev, mayConfirm) // the change stands without
+	}
+}
+
+// undoAfter is how long a change may be seen under way until its author is taken for dead.
+const undoAfter = 10 * time.Second
+
+// awaitOther waits a moment for a change under way by another process, and reads the item again. One whose author died is
+// undone.
+func (s *Sequence) awaitOther(ctx context.Context, item Item) (Item, error) {
+	s.mu.Lock()
+	stuck := s.stuck(item)
+	s.mu.Unlock()
+	if stuck {
+		s.undo(ctx, item)
+	} else if !s.r.rest(s.r.cfg.pause(3)) {
+		return Item{}, errShuttingDown
+	}
+	if err := ctx.Err(); err != nil {
+		return Item{}, fmt.Errorf("another change of the sequence is under way: %w", err)
+	}
+	return s.r.get(ctx, s.incarnation)
+}
+
+// stuck notes an item that is revoking, and reports whether it has been so for too long. s.mu is held.
+func (s *Sequence) stuck(item Item) bool {
+	now := s.r.cfg.Clock.Now()
+	if s.stuckRev != item.Rev {
+		s.stuckRev, s.stuckSince = item.Rev, now
+	}
+	return now.Sub(s.stuckSince) > undoAfter
+}
+
+// undo ends a change whose author died. Members that confirmed it have dropped their blocks, and the rest of the old
+// version is a gap.
+func (s *Sequence) undo(ctx context.Context, item Item) {
+	item.State, item.Changed = Active, s.r.stamp()
+	err := s.r.store.Put(ctx, item, item.Rev)
+	s.r.cfg.Logger.Warn("undid a change of a sequence whose author did not end it", "sequence", s.Name().String(), "error", err)
+}
+
+// drop deletes the item, after all members have dropped their blocks.
+func (s *Sequence) drop(ctx context.Context) error {
+	reading, cancel := context.WithTimeout(ctx, s.r.cfg.StoreTimeout)
+	defer cancel()
+	if err := s.freeze(reading); err != nil {
+		return err
+	}
+	defer s.thaw()
+	item, err := s.r.get(reading, s.incarnation)
+	for err == nil && item.State == Revoking {
+		item, err = s.awaitOther(reading, item)
+	}
+	if err != nil {
+		return s.failed("drop the sequence", err)
+	}
+	if err := s.revoke(ctx, reading, item.Version, func(begun Item) (func(context.Context) error, bool, error) {
+		return func(ctx context.Context) error { return s.r.deleteItem(ctx, begun) }, false, nil
+	}); err != nil {
+		return err
+	}
+	_ = s.dropped()
+	return nil
+}
+
+// learn takes over an item that was written.
+func (s *Sequence) learn(item Item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.know(item)
+}
+
+// abandon discards what is held.
+func (s *Sequence) abandon() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.discard()
 }
 
 // freeze stops the sequence for a change: it waits for an earlier change and for the lease under way, then takes the
@@ -134,13 +354,7 @@ func (s *Sequence) freeze(ctx context.Context) error {
 			return storeFailure("change the sequence", err)
 		}
 	}
-	cur := s.current.Load()
-	taken := cur.close()
-	s.spent += uint64(taken)
-	if cur.rev != 0 {
-		s.queue = append([]*stock{cur.remainder(taken)}, s.queue...)
-	}
-	s.current.Store(newStock(Block{Increment: cur.Increment}, Position{}, 0))
+	s.park()
 	return nil
 }
 

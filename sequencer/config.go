@@ -27,6 +27,13 @@ type Config struct {
 	LeaseTarget        time.Duration
 	// PollInterval is how often the feed is read. Default: 250 ms.
 	PollInterval time.Duration
+	// MemberID names the process among those that share the namespace. A process that starts with the id of another one
+	// takes its place at once, so it should be the same after a restart, and no two may run with one. Default: random.
+	MemberID string
+	// MaxOffline is how long the process goes on handing out values that it holds while it cannot follow the feed. After
+	// twice that time others do not wait any more for its word. Clocks of processes may differ by half of it. Default:
+	// 5 min.
+	MaxOffline time.Duration
 	// AbsentFor is how long a name that the store does not know is taken for unknown without asking again. At most 1 s,
 	// the default.
 	AbsentFor time.Duration
@@ -76,6 +83,8 @@ func (c *Config) setDefaults() {
 	orDefault(&c.LeaseTarget, 30*time.Second)
 	orDefault(&c.PollInterval, 250*time.Millisecond)
 	orDefault(&c.AbsentFor, time.Second)
+	orDefault(&c.MaxOffline, 5*time.Minute)
+	orDefault(&c.MemberID, "~"+token(8))
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -103,6 +112,7 @@ func (c *Config) validate() error {
 		{"MaxLease", c.MaxLease, c.MaxLease <= maxBlock},
 		{"LeaseTarget", c.LeaseTarget, c.LeaseTarget > 0},
 		{"PollInterval", c.PollInterval, c.PollInterval > 0},
+		{"MaxOffline", c.MaxOffline, c.MaxOffline >= 10*time.Second},
 		{"AbsentFor", c.AbsentFor, c.AbsentFor > 0 && c.AbsentFor <= time.Second},
 	} {
 		if !f.ok {

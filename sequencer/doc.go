@@ -16,15 +16,24 @@
 // there is no order, unless the sequence is strict (CACHE 1): then values come in the order of the calls across all
 // processes, without gaps but for crashes and lost answers.
 //
-// Speed: Next is an atomic addition in the block in hand. It allocates nothing and shares no lock with other sequences. The
+// Speed: Next is an atomic addition in the block in hand, and a look at the clock. It allocates nothing and shares no lock with other sequences. The
 // next block is leased in the background, before the one in hand ends. A strict sequence asks the store for every value;
 // callers who wait at the same time share a request.
 //
 // Outages: while the store is down, values in hand are handed out. Then calls fail with ErrStore, after
 // Config.StoreTimeout at the latest, and go on by themselves when the store is back.
 //
-// A change (Set, Alter) raises the sequence's version, and no block of an older version is leased any more. In this process
-// it takes effect at once. Another process that holds a block of the old version uses it up first.
+// Changes: Set, Alter and Drop take effect in all processes. They raise the sequence's version, so that no block of an older
+// one is leased, and every process that holds values drops them. One that moves the position back, turns its direction,
+// makes it strict or drops it has three steps: the item is set to revoking; every member confirms that it dropped its
+// blocks; the change is written. While a member does not confirm, within 5 s, it fails with ErrStore and a hint that names
+// the member, and nothing is changed. Any other change cannot give out a value twice: it is written at once, waits at most
+// a second for the members, and does not fail for them. A process that dies half way leaves an item that others set right
+// after 10 s.
+//
+// Members: a process that holds blocks is a member, by an item in the store, and follows the feed to hear of changes. One
+// that cannot for Config.MaxOffline stops handing out values that it holds. After twice that time it does not count any
+// more. Registry.Members lists them, Registry.Evict removes one that is known to be dead.
 //
 // All exported methods are safe for concurrent use.
 //
@@ -35,8 +44,8 @@
 //
 //	n/<namespace>/<database>     <schema>/<name>   a name: incarnation, oid
 //	s/<namespace>/<incarnation>  -                 a sequence, below
-//	f/<namespace>                -                 the feed: rev, names, t00 .. t63, oid
-//	m/<namespace>                <member id>       a process that may hold blocks (reserved)
+//	f/<namespace>                -                 the feed: rev, names, t00 .. t63, i00 .. i63, oid
+//	m/<namespace>                <member id>       a process that may hold blocks: token, seen, expires
 //
 // A sequence:
 //
@@ -59,5 +68,9 @@
 // that nobody wrote since the lease. Whatever else changes an item replaces it on the condition of its rev.
 //
 // The feed's names counts changes of names, and t00 to t63 count changes of sequences, each for the incarnations whose
-// 32-bit FNV-1a hash has that remainder by 64. oid is the last OID given; they count down from 4294967294.
+// 32-bit FNV-1a hash has that remainder by 64; i00 to i63 are the incarnations that counted last. oid is the last OID given;
+// they count down from 4294967294.
+//
+// A member's seen is the feed's rev up to which it has dropped what is of an old version, expires the time in milliseconds
+// since 1970 after which it does not count, and token tells it from another process of the same id.
 package sequencer

@@ -1,9 +1,6 @@
 package sequencer
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 // database is what is known of a database's names once Load was called for it.
 type database struct {
@@ -23,9 +20,6 @@ func (d *database) add(e Entry) {
 	d.words.set(e.Name.Name, true)
 	d.oids.set(e.OID, e.Name)
 }
-
-// reloadEvery is the least time between two reads of all names.
-const reloadEvery = 500 * time.Millisecond
 
 // Load reads the names of a database and keeps them current from then on, for Known. Loading again does nothing.
 func (r *Registry) Load(ctx context.Context, name string) error {
@@ -94,53 +88,6 @@ func (r *Registry) read(ctx context.Context, d *database) error {
 	return nil
 }
 
-// watch follows the feed: names are read again when it says that some have changed.
-func (r *Registry) watch(seen Feed) {
-	stale := map[*database]bool{}
-	var readAt time.Time
-	for r.rest(r.cfg.PollInterval) {
-		r.sayAgain()
-		all := r.loadedDatabases()
-		if len(all) == 0 {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(r.ctx, r.cfg.StoreTimeout)
-		feed, err := r.store.Feed(ctx)
-		if err == nil && feed.Names != seen.Names {
-			for _, d := range all {
-				stale[d] = true
-			}
-			seen = feed
-		}
-		if now := r.cfg.Clock.Now(); err == nil && len(stale) > 0 && now.Sub(readAt) >= reloadEvery {
-			readAt = now
-			for d := range stale {
-				if err = r.read(ctx, d); err != nil {
-					break
-				}
-				delete(stale, d)
-			}
-		}
-		cancel()
-		r.heard(err)
-	}
-}
-
-// heard logs when the feed is lost and when it is back, not every failure between.
-func (r *Registry) heard(err error) {
-	r.mu.Lock()
-	was := r.deaf
-	r.deaf = err != nil && r.ctx.Err() == nil
-	is := r.deaf
-	r.mu.Unlock()
-	switch {
-	case is && !was:
-		r.cfg.Logger.Warn("the sequence store cannot be read", "error", err)
-	case was && !is:
-		r.cfg.Logger.Info("the sequence store is back")
-	}
-}
-
 func (r *Registry) loadedDatabases() []*database {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,27 +96,4 @@ func (r *Registry) loadedDatabases() []*database {
 		all = append(all, d)
 	}
 	return all
-}
-
-// announce tells the other processes of a change that was made. What the store does not take now is said again by watch:
-// the change itself stands.
-func (r *Registry) announce(ctx context.Context, a Announcement) {
-	if _, err := r.store.Announce(ctx, a); err != nil {
-		r.mu.Lock()
-		r.unsaid = append(r.unsaid, a)
-		r.mu.Unlock()
-	}
-}
-
-// sayAgain makes up for announcements that failed.
-func (r *Registry) sayAgain() {
-	r.mu.Lock()
-	unsaid := r.unsaid
-	r.unsaid = nil
-	r.mu.Unlock()
-	for _, a := range unsaid {
-		ctx, cancel := context.WithTimeout(r.ctx, r.cfg.StoreTimeout)
-		r.announce(ctx, a)
-		cancel()
-	}
 }

@@ -126,6 +126,22 @@ func (s *Sequence) takeOff() (item Item, flight uint64) {
 func (s *Sequence) lease(item Item, count int64) (*stock, Item, error) {
 	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.StoreTimeout)
 	defer cancel()
+	var term uint64
+	if item.Mode != Strict { // whose values are handed out, not held
+		var err error
+		if term, err = s.r.join(ctx); err != nil {
+			return nil, Item{}, err
+		}
+	}
+	block, after, err := s.reserve(ctx, item, count)
+	if err == nil {
+		block.term = term
+	}
+	return block, after, err
+}
+
+// reserve leases, or wraps.
+func (s *Sequence) reserve(ctx context.Context, item Item, count int64) (*stock, Item, error) {
 	l, err := s.r.store.Lease(ctx, item, count)
 	if err == nil {
 		item.Apply(l)
@@ -136,6 +152,14 @@ func (s *Sequence) lease(item Item, count int64) (*stock, Item, error) {
 		return nil, Item{}, err
 	}
 	met := conflict.Item
+	if met.State == Revoking {
+		s.mu.Lock()
+		stuck := s.stuck(met)
+		s.mu.Unlock()
+		if stuck {
+			s.undo(ctx, met)
+		}
+	}
 	if met.Version != item.Version || met.State != Active || met.Source != FromStore || met.Definition.room(met.Pos) > 0 {
 		return nil, Item{}, err
 	}
@@ -166,10 +190,22 @@ func (s *Sequence) wrap(ctx context.Context, item Item, count int64) (*stock, It
 
 // install adds a leased block to the stock, and notes what the store holds after it. s.mu is held.
 func (s *Sequence) install(block *stock, after Item) {
-	s.item = after
 	s.leases++
+	if !s.usable(block, after) {
+		return
+	}
 	s.dry = false
 	s.queue = append(s.queue, block)
+}
+
+// usable reports whether a block may be used that was leased: not when the sequence was changed, or the process expelled
+// from the members, before the answer came. s.mu is held.
+func (s *Sequence) usable(block *stock, after Item) bool {
+	if s.over != nil || after.Version < s.item.Version || block.term != s.r.member.term.Load() && after.Mode != Strict {
+		return false
+	}
+	s.know(after)
+	return true
 }
 
 // judge says what an attempt to lease means: how long to wait before the next one, and the verdict, when it is final for
@@ -198,6 +234,10 @@ func (s *Sequence) judge(err error) (pause time.Duration, verdict error) {
 		if s.item.State == Active && s.failures == 0 {
 			s.failures++ // so that a store that contradicts itself is not asked in a tight loop
 			return 0, nil
+		}
+		if s.item.State == Revoking {
+			s.failures = min(s.failures, 2) // it does not take long
+			err = errors.New("a change of the sequence is under way")
 		}
 	}
 	s.failures++

@@ -23,6 +23,7 @@ type Registry struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	tasks  tasks
+	member membership
 
 	// bindings are the names known to exist.
 	bindings overlay[Name, binding]
@@ -36,8 +37,6 @@ type Registry struct {
 	sequences map[string]*Sequence // by incarnation
 	absent    map[Name]time.Time   // names that do not exist, and until when to believe it
 	databases map[string]*database
-	// deaf: the last read of the feed failed.
-	deaf bool
 	// unsaid are announcements that the store did not take yet.
 	unsaid []Announcement
 	// former are the counts of sequences that are gone.
@@ -76,6 +75,7 @@ func Open(ctx context.Context, store Store, cfg Config) (*Registry, error) {
 		absent:    map[Name]time.Time{},
 		databases: map[string]*database{},
 	}
+	r.member.init(cfg.MemberID)
 	check, stop := context.WithTimeout(ctx, cfg.StoreTimeout)
 	defer stop()
 	feed, err := r.store.Feed(check)
@@ -127,6 +127,10 @@ func (r *Registry) Close(ctx context.Context) error {
 		})
 	}
 	err := g.Wait()
+	if err == nil {
+		// Who may have left a block behind stays a member, until it expires.
+		err = r.leave(ctx)
+	}
 	r.cancel()
 	r.tasks.wg.Wait()
 	if err != nil {
@@ -435,33 +439,25 @@ func (r *Registry) Rename(ctx context.Context, from, to Name) error {
 	return err
 }
 
-// Drop removes a sequence. ErrUndefined. Every holder of the Sequence gets ErrUndefined: at once in this process, at the
-// next lease elsewhere.
+// Drop removes a sequence. ErrUndefined. From then on every call fails with ErrUndefined, in every process that reaches the
+// store. A member that does not confirm makes it fail, as Sequence.Set.
 func (r *Registry) Drop(ctx context.Context, name Name) error {
 	s, err := r.Lookup(ctx, name)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.StoreTimeout)
-	defer cancel()
-	if err := s.freeze(ctx); err != nil {
+	if err := s.drop(ctx); err != nil {
 		return err
 	}
-	defer s.thaw()
-	err = r.deleteName(ctx, Entry{Name: name, Incarnation: s.incarnation})
-	if err == nil {
-		err = r.deleteItem(ctx, s.incarnation)
-	}
-	if err != nil {
-		// It may be half dropped, and made anew by somebody else: what is held must not be handed out.
-		s.mu.Lock()
-		s.discard()
-		s.mu.Unlock()
-		return storeFailure("drop the sequence", err)
-	}
 	r.unbind(name)
-	_ = s.dropped()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.StoreTimeout)
+	defer cancel()
+	// The sequence is gone already; a name of nothing, should this fail, is as good as none.
+	err = r.deleteName(ctx, Entry{Name: name, Incarnation: s.incarnation})
 	r.announce(ctx, Announcement{Names: true, Incarnation: s.incarnation})
+	if err != nil {
+		r.cfg.Logger.Warn("the name of a dropped sequence stays in the store", "sequence", name.String(), "error", err)
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package sequencer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -44,6 +45,9 @@ type Sequence struct {
 	// failures counts leases failed in a row, failure is the last one's error.
 	failures int
 	failure  error
+	// stuckRev is the rev at which a change was found under way, stuckSince when first.
+	stuckRev   int64
+	stuckSince time.Time
 	// demand is the number of values that callers wait for, wake is closed and replaced when they should look again.
 	demand int64
 	wake   chan struct{}
@@ -98,7 +102,10 @@ func (s *Sequence) Next(ctx context.Context) (int64, error) {
 		if i >= b.refillAt.Load() {
 			s.startRefill()
 		}
-		return b.First + i*b.Increment, nil
+		// After the claim: whoever is stopped in between and goes on much later must not use what it claimed.
+		if !s.r.offline() {
+			return b.First + i*b.Increment, nil
+		}
 	}
 	block, err := s.wait(ctx, 1)
 	return block.First, err
@@ -114,7 +121,7 @@ func (s *Sequence) NextN(ctx context.Context, n int64) ([]Block, error) {
 	for n > 0 {
 		b := s.current.Load()
 		block := b.claim(n)
-		if block.Count == 0 {
+		if block.Count == 0 || s.r.offline() {
 			var err error
 			if block, err = s.wait(ctx, n); err != nil {
 				return nil, err
@@ -205,6 +212,8 @@ func (s *Sequence) wait(ctx context.Context, n int64) (Block, error) {
 		case s.frozen:
 		case s.item.Mode == Strict:
 			return s.combined(ctx, n, timeout)
+		case s.r.offline():
+			s.park() // so that every call comes here
 		default:
 			if b := s.take(n); b.Count > 0 {
 				return b, nil
@@ -215,10 +224,12 @@ func (s *Sequence) wait(ctx context.Context, n int64) (Block, error) {
 			}
 		}
 		s.demand += n
-		if !s.frozen {
+		var wake <-chan struct{} = s.wake
+		if s.r.offline() {
+			wake = s.r.nextWord()
+		} else if !s.frozen {
 			s.startRefill()
 		}
-		wake := s.wake
 		s.mu.Unlock()
 		err := s.sleep(ctx, wake, timeout)
 		s.mu.Lock()
@@ -246,6 +257,9 @@ func (s *Sequence) sleep(ctx context.Context, wake <-chan struct{}, timeout <-ch
 // timedOut is the error of a caller for whom no value came in time. s.mu is held.
 func (s *Sequence) timedOut() error {
 	cause := s.failure
+	if s.r.offline() {
+		cause = fmt.Errorf("nothing was heard of the store's feed for %v", s.r.cfg.MaxOffline)
+	}
 	if cause == nil {
 		cause = errors.New("no answer within " + s.r.cfg.StoreTimeout.String())
 	}
@@ -317,8 +331,40 @@ func (s *Sequence) discard() {
 	s.queue = nil
 }
 
-// know takes over what the store holds. Blocks of another version are dropped. s.mu is held.
+// park takes the current stock from the callers and puts it first in the queue. s.mu is held.
+func (s *Sequence) park() {
+	cur := s.current.Load()
+	taken := cur.close()
+	s.spent += uint64(taken)
+	if cur.rev != 0 {
+		s.queue = append([]*stock{cur.remainder(taken)}, s.queue...)
+	}
+	s.current.Store(newStock(Block{Increment: cur.Increment}, Position{}, 0))
+}
+
+// refresh reads what the store holds.
+func (s *Sequence) refresh(ctx context.Context) error {
+	item, err := s.r.store.Get(ctx, s.incarnation)
+	if errors.Is(err, ErrNotFound) {
+		_ = s.dropped()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.know(item)
+	s.broadcast()
+	return nil
+}
+
+// know takes over what the store holds, unless something newer is known. Blocks of another version are dropped. s.mu is
+// held.
 func (s *Sequence) know(item Item) {
+	if item.Rev < s.item.Rev {
+		return // it was read before the last write
+	}
 	if item.Version != s.item.Version {
 		s.discard()
 		s.dry = false

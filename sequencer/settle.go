@@ -84,6 +84,21 @@ func (r *Registry) put(ctx context.Context, item Item, ifRev int64) error {
 		})
 }
 
+// revoke begins a change and returns the item as it is then.
+func (r *Registry) revoke(ctx context.Context, incarnation string, version int64) (item Item, err error) {
+	changed := r.stamp()
+	err = r.settle(ctx,
+		func(ctx context.Context) (err error) {
+			item, err = r.store.Revoke(ctx, incarnation, version, changed)
+			return err
+		},
+		func(ctx context.Context) (_ bool, err error) {
+			item, err = r.store.Get(ctx, incarnation)
+			return item.Changed == changed, err
+		})
+	return item, err
+}
+
 // putName adds a name, unless it is there. ErrExists: it points to another incarnation that lives. One that points to
 // nothing, which a DROP or a RENAME that died may leave, is replaced.
 func (r *Registry) putName(ctx context.Context, e Entry) error {
@@ -132,25 +147,17 @@ func (r *Registry) deleteName(ctx context.Context, e Entry) error {
 	return err
 }
 
-// deleteItem removes an item, whatever its rev.
-func (r *Registry) deleteItem(ctx context.Context, incarnation string) error {
-	item, err := r.get(ctx, incarnation)
-	for err == nil {
-		err = r.settle(ctx,
-			func(ctx context.Context) error { return r.store.Delete(ctx, incarnation, item.Rev) },
-			func(ctx context.Context) (bool, error) {
-				_, err := r.store.Get(ctx, incarnation)
-				if errors.Is(err, ErrNotFound) {
-					return true, nil
-				}
-				return false, err
-			})
-		var conflict *Conflict
-		if !errors.As(err, &conflict) {
-			break
-		}
-		item, err = conflict.Item, nil
-	}
+// deleteItem removes an item as it is known.
+func (r *Registry) deleteItem(ctx context.Context, item Item) error {
+	err := r.settle(ctx,
+		func(ctx context.Context) error { return r.store.Delete(ctx, item.Incarnation, item.Rev) },
+		func(ctx context.Context) (bool, error) {
+			_, err := r.store.Get(ctx, item.Incarnation)
+			if errors.Is(err, ErrNotFound) {
+				return true, nil
+			}
+			return false, err
+		})
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}

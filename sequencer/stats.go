@@ -129,6 +129,12 @@ func (c *countingStore) Delete(ctx context.Context, incarnation string, ifRev in
 	return err
 }
 
+func (c *countingStore) Revoke(ctx context.Context, incarnation string, version int64, changed string) (Item, error) {
+	item, err := c.Store.Revoke(ctx, incarnation, version, changed)
+	c.took("revoke", err)
+	return item, err
+}
+
 func (c *countingStore) Resolve(ctx context.Context, name Name) (Entry, error) {
 	e, err := c.Store.Resolve(ctx, name)
 	c.took("resolve", err)
@@ -163,6 +169,24 @@ func (c *countingStore) Announce(ctx context.Context, a Announcement) (int64, er
 	rev, err := c.Store.Announce(ctx, a)
 	c.took("announce", err)
 	return rev, err
+}
+
+func (c *countingStore) Members(ctx context.Context) ([]Member, error) {
+	members, err := c.Store.Members(ctx)
+	c.took("members", err)
+	return members, err
+}
+
+func (c *countingStore) PutMember(ctx context.Context, m Member, ifToken string) error {
+	err := c.Store.PutMember(ctx, m, ifToken)
+	c.took("put_member", err)
+	return err
+}
+
+func (c *countingStore) DeleteMember(ctx context.Context, id, token string) error {
+	err := c.Store.DeleteMember(ctx, id, token)
+	c.took("delete_member", err)
+	return err
 }
 
 func (c *countingStore) NextOID(ctx context.Context) (uint32, error) {

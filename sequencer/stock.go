@@ -26,6 +26,8 @@ type stock struct {
 	// at. It differs from First only where a lease wrapped round a CYCLE.
 	rev    int64
 	before Position
+	// term is that of the membership in which it was leased.
+	term uint64
 
 	// claimed counts the claims, successful or not; values below Count belong to their claimers. It only grows, and
 	// close makes it huge. It is all that a claim writes, and has a cache line to itself.
@@ -73,5 +75,7 @@ func (s *stock) at(n int64) Position {
 
 // remainder is what a stock that was closed after n claims has left, as a new stock. It may be empty.
 func (s *stock) remainder(n int64) *stock {
-	return newStock(Block{First: s.First + n*s.Increment, Count: s.Count - n, Increment: s.Increment}, s.at(n), s.rev)
+	rest := newStock(Block{First: s.First + n*s.Increment, Count: s.Count - n, Increment: s.Increment}, s.at(n), s.rev)
+	rest.term = s.term
+	return rest
 }

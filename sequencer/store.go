@@ -55,6 +55,11 @@ type Store interface {
 	// Delete removes an item that has the given rev. *Conflict; ErrNotFound.
 	Delete(ctx context.Context, incarnation string, ifRev int64) error
 
+	// Revoke begins a change: it sets state to revoking, adds 1 to version and writes changed, on the condition that the
+	// item is active and has the given version, and returns the item as it is then. From then on every lease is refused,
+	// so that Put meets nobody else's write. *Conflict; ErrNotFound.
+	Revoke(ctx context.Context, incarnation string, version int64, changed string) (Item, error)
+
 	// Resolve reads a name. ErrNotFound.
 	Resolve(ctx context.Context, name Name) (Entry, error)
 	// Names reads all names of a database, in no order.
@@ -68,6 +73,13 @@ type Store interface {
 	Feed(ctx context.Context) (Feed, error)
 	// Announce adds 1 to the feed's rev, and to what else a says, and returns the new rev. It may be repeated.
 	Announce(ctx context.Context, a Announcement) (rev int64, err error)
+	// Members reads all members, in no order.
+	Members(ctx context.Context) ([]Member, error)
+	// PutMember writes a member. ifToken is the token that the stored one must have; empty writes it whatever there is.
+	// ErrNotFound: there is none of that id and token.
+	PutMember(ctx context.Context, m Member, ifToken string) error
+	// DeleteMember removes the member of that id and token. ErrNotFound.
+	DeleteMember(ctx context.Context, id, token string) error
 	// NextOID returns an OID that this namespace never gave before, counting down from MaxOID.
 	NextOID(ctx context.Context) (uint32, error)
 
@@ -236,6 +248,15 @@ func (it *Item) Return(g GiveBack) error {
 	return nil
 }
 
+// Revoke begins a change of the item, or returns a *Conflict.
+func (it *Item) Revoke(version int64, changed string) error {
+	if it.Version != version || it.State != Active || it.Source != FromStore {
+		return &Conflict{Item: it.Clone()}
+	}
+	it.Rev, it.Version, it.State, it.Changed = it.Rev+1, it.Version+1, Revoking, changed
+	return nil
+}
+
 // Topics is the number of counters in the feed over which incarnations are spread.
 const Topics = 64
 
@@ -243,8 +264,21 @@ const Topics = 64
 type Feed struct {
 	Rev   int64 // counts writes of the feed
 	Names int64 // counts changes of names
-	// Topics count changes of sequences, by Topic(incarnation).
+	// Topics count changes of sequences, by Topic(incarnation), and Latest are the incarnations that counted last.
 	Topics [Topics]int64
+	Latest [Topics]string
+}
+
+// Member is a process that may hold blocks.
+type Member struct {
+	ID string
+	// Token tells a process from another one of the same id, which it replaced.
+	Token string
+	// Seen is the feed's rev up to which the process has dropped every block of an old version.
+	Seen int64
+	// Expires is when the process no longer counts unless it writes again, in milliseconds since 1970. It stops handing out
+	// values long before.
+	Expires int64
 }
 
 // Announcement is what changed.

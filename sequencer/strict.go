@@ -71,9 +71,10 @@ func (s *Sequence) combine() {
 		s.mu.Lock()
 		s.flying--
 		if err == nil {
-			s.item = after
 			s.leases++
-			batch = s.answer(batch, block, nil)
+			if s.usable(block, after) {
+				batch = s.answer(batch, block, nil)
+			}
 		}
 		pause, verdict := s.judge(err)
 		if verdict != nil {

@@ -314,6 +314,24 @@ func (s *Store) save(b *bbolt.Bucket, item sequencer.Item) error {
 	return broken(b.Put(s.itemKey(item.Incarnation), value))
 }
 
+// Revoke implements sequencer.Store.
+func (s *Store) Revoke(ctx context.Context, incarnation string, version int64, changed string) (sequencer.Item, error) {
+	var item sequencer.Item
+	err := s.update(ctx, func(b *bbolt.Bucket) (err error) {
+		if item, err = s.load(b, incarnation); err != nil {
+			return err
+		}
+		if err := item.Revoke(version, changed); err != nil {
+			return err
+		}
+		return s.save(b, item)
+	})
+	if err != nil {
+		return sequencer.Item{}, err
+	}
+	return item, nil
+}
+
 // Resolve implements sequencer.Store.
 func (s *Store) Resolve(ctx context.Context, name sequencer.Name) (e sequencer.Entry, err error) {
 	err = s.view(ctx, func(b *bbolt.Bucket) (err error) {
@@ -399,11 +417,77 @@ func (s *Store) Announce(ctx context.Context, a sequencer.Announcement) (int64, 
 			f.Names++
 		}
 		if a.Incarnation != "" {
-			f.Topics[layout.Topic(sequencer.Topic(a.Incarnation))]++
+			topic := sequencer.Topic(a.Incarnation)
+			f.Topics[layout.Topic(topic)]++
+			f.Latest[layout.Latest(topic)] = a.Incarnation
 		}
 		return nil
 	})
 	return f.Rev, err
+}
+
+func (s *Store) memberKey(id string) []byte {
+	return key(layout.Members(s.namespace), layout.Member(id))
+}
+
+// Members implements sequencer.Store.
+func (s *Store) Members(ctx context.Context) (members []sequencer.Member, err error) {
+	prefix := key(layout.Members(s.namespace), "")
+	err = s.view(ctx, func(b *bbolt.Bucket) error {
+		c := b.Cursor()
+		for k, v := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, v = c.Next() {
+			id, err := layout.ParseMember(string(k[len(prefix):]))
+			if err != nil {
+				return err
+			}
+			m, err := decodeMember(id, v)
+			if err != nil {
+				return err
+			}
+			members = append(members, m)
+		}
+		return nil
+	})
+	return members, err
+}
+
+// PutMember implements sequencer.Store.
+func (s *Store) PutMember(ctx context.Context, m sequencer.Member, ifToken string) error {
+	return s.update(ctx, func(b *bbolt.Bucket) error {
+		if ifToken != "" {
+			if err := s.checkMember(b, m.ID, ifToken); err != nil {
+				return err
+			}
+		}
+		value, err := encodeMember(m)
+		if err != nil {
+			return err
+		}
+		return broken(b.Put(s.memberKey(m.ID), value))
+	})
+}
+
+// DeleteMember implements sequencer.Store.
+func (s *Store) DeleteMember(ctx context.Context, id, token string) error {
+	return s.update(ctx, func(b *bbolt.Bucket) error {
+		if err := s.checkMember(b, id, token); err != nil {
+			return err
+		}
+		return broken(b.Delete(s.memberKey(id)))
+	})
+}
+
+// checkMember compares a member's token with the one expected.
+func (s *Store) checkMember(b *bbolt.Bucket, id, token string) error {
+	value := b.Get(s.memberKey(id))
+	if value == nil {
+		return sequencer.ErrNotFound
+	}
+	m, err := decodeMember(id, value)
+	if err == nil && m.Token != token {
+		err = sequencer.ErrNotFound
+	}
+	return err
 }
 
 // NextOID implements sequencer.Store.

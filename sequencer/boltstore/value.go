@@ -120,18 +120,39 @@ func decodeEntry(name sequencer.Name, value []byte) (sequencer.Entry, error) {
 	return sequencer.Entry{Name: name, Incarnation: v.Incarnation, OID: v.OID}, nil
 }
 
+// memberValue is a member item.
+type memberValue struct {
+	Token   string `json:"token"`
+	Seen    int64  `json:"seen"`
+	Expires int64  `json:"expires"`
+}
+
+func encodeMember(m sequencer.Member) ([]byte, error) {
+	return json.Marshal(memberValue{Token: m.Token, Seen: m.Seen, Expires: m.Expires})
+}
+
+func decodeMember(id string, value []byte) (sequencer.Member, error) {
+	var v memberValue
+	if err := json.Unmarshal(value, &v); err != nil {
+		return sequencer.Member{}, fmt.Errorf("boltstore: member %s: %w", id, err)
+	}
+	return sequencer.Member{ID: id, Token: v.Token, Seen: v.Seen, Expires: v.Expires}, nil
+}
+
 // feedValue is the feed item.
 type feedValue struct {
-	Rev    int64            `json:"rev"`
-	Names  int64            `json:"names"`
-	OID    int64            `json:"oid"` // the last one given
-	Topics map[string]int64 `json:"topics"`
+	Rev    int64             `json:"rev"`
+	Names  int64             `json:"names"`
+	OID    int64             `json:"oid"` // the last one given
+	Topics map[string]int64  `json:"topics"`
+	Latest map[string]string `json:"latest"`
 }
 
 func (f feedValue) feed() sequencer.Feed {
 	feed := sequencer.Feed{Rev: f.Rev, Names: f.Names}
 	for i := range feed.Topics {
 		feed.Topics[i] = f.Topics[layout.Topic(i)]
+		feed.Latest[i] = f.Latest[layout.Latest(i)]
 	}
 	return feed
 }
@@ -148,6 +169,9 @@ func decodeFeed(value []byte) (feedValue, error) {
 	}
 	if f.Topics == nil {
 		f.Topics = map[string]int64{}
+	}
+	if f.Latest == nil {
+		f.Latest = map[string]string{}
 	}
 	return f, nil
 }

@@ -308,6 +308,26 @@ func (s *Store) GiveBack(ctx context.Context, g sequencer.GiveBack) error {
 	return s.written(g.Incarnation, err)
 }
 
+// Revoke implements sequencer.Store.
+func (s *Store) Revoke(ctx context.Context, incarnation string, version int64, changed string) (sequencer.Item, error) {
+	out, err := s.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName:                s.table,
+		Key:                      s.itemKey(incarnation),
+		UpdateExpression:         aws.String("SET #state = :revoking, #version = #version + :one, rev = rev + :one, changed = :changed"),
+		ConditionExpression:      aws.String(leasable),
+		ExpressionAttributeNames: leasableNames,
+		ExpressionAttributeValues: leasableValues(version, attributes{
+			":revoking": text(string(sequencer.Revoking)), ":changed": text(changed), ":one": number(1),
+		}),
+		ReturnValues:                        types.ReturnValueAllNew,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	})
+	if err != nil {
+		return sequencer.Item{}, s.written(incarnation, err)
+	}
+	return decodeItem(incarnation, out.Attributes)
+}
+
 // written turns the answer to a conditional write of a sequence item into the errors of sequencer.Store.
 func (s *Store) written(incarnation string, err error) error {
 	var refused *types.ConditionalCheckFailedException
@@ -336,34 +356,42 @@ func (s *Store) Resolve(ctx context.Context, name sequencer.Name) (sequencer.Ent
 // Names implements sequencer.Store.
 func (s *Store) Names(ctx context.Context, database string) ([]sequencer.Entry, error) {
 	var entries []sequencer.Entry
+	err := s.query(ctx, layout.Names(s.namespace, database), func(sort string, got attributes) error {
+		name, err := layout.ParseName(database, sort)
+		if err != nil {
+			return fmt.Errorf("dynamostore: %w", err)
+		}
+		e, err := decodeEntry(name, got)
+		entries = append(entries, e)
+		return err
+	})
+	return entries, err
+}
+
+// query reads a partition: each gets the second half of the key and the item.
+func (s *Store) query(ctx context.Context, partition string, each func(sort string, got attributes) error) error {
 	pages := dynamodb.NewQueryPaginator(s.client, &dynamodb.QueryInput{
 		TableName:                 s.table,
 		KeyConditionExpression:    aws.String("pk = :pk"),
-		ExpressionAttributeValues: attributes{":pk": text(layout.Names(s.namespace, database))},
+		ExpressionAttributeValues: attributes{":pk": text(partition)},
 		ConsistentRead:            aws.Bool(true),
 	})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
-			return nil, shorten(err)
+			return shorten(err)
 		}
 		for _, got := range page.Items {
 			sort, _ := got["sk"].(*types.AttributeValueMemberS)
 			if sort == nil {
-				return nil, errors.New("dynamostore: a name without a key")
+				return errors.New("dynamostore: an item without a key")
 			}
-			name, err := layout.ParseName(database, sort.Value)
-			if err != nil {
-				return nil, fmt.Errorf("dynamostore: %w", err)
+			if err := each(sort.Value, got); err != nil {
+				return err
 			}
-			e, err := decodeEntry(name, got)
-			if err != nil {
-				return nil, err
-			}
-			entries = append(entries, e)
 		}
 	}
-	return entries, nil
+	return nil
 }
 
 // PutName implements sequencer.Store.
@@ -391,11 +419,7 @@ func (s *Store) DeleteName(ctx context.Context, name sequencer.Name, incarnation
 		ConditionExpression:       aws.String("incarnation = :incarnation"),
 		ExpressionAttributeValues: attributes{":incarnation": text(incarnation)},
 	})
-	var refused *types.ConditionalCheckFailedException
-	if errors.As(err, &refused) {
-		return sequencer.ErrNotFound
-	}
-	return outcome(err)
+	return foundOr(err)
 }
 
 // Feed implements sequencer.Store.
@@ -412,18 +436,78 @@ func (s *Store) Feed(ctx context.Context) (sequencer.Feed, error) {
 
 // Announce implements sequencer.Store.
 func (s *Store) Announce(ctx context.Context, a sequencer.Announcement) (int64, error) {
-	add := "ADD rev :one"
+	update, names, values := "ADD rev :one", map[string]string(nil), attributes{":one": number(1)}
 	if a.Names {
-		add += ", #names :one"
+		update += ", #names :one"
+		names = map[string]string{"#names": "names"}
 	}
 	if a.Incarnation != "" {
-		add += ", " + layout.Topic(sequencer.Topic(a.Incarnation)) + " :one"
+		topic := sequencer.Topic(a.Incarnation)
+		update += ", " + layout.Topic(topic) + " :one SET " + layout.Latest(topic) + " = :incarnation"
+		values[":incarnation"] = text(a.Incarnation)
 	}
-	names := map[string]string{"#names": "names"}
-	if !a.Names {
-		names = nil // a name that is not used is an error
+	return s.addToFeed(ctx, update, "rev", names, values)
+}
+
+// Members implements sequencer.Store.
+func (s *Store) Members(ctx context.Context) ([]sequencer.Member, error) {
+	var members []sequencer.Member
+	err := s.query(ctx, layout.Members(s.namespace), func(sort string, got attributes) error {
+		id, err := layout.ParseMember(sort)
+		if err != nil {
+			return fmt.Errorf("dynamostore: %w", err)
+		}
+		m, err := decodeMember(id, got)
+		members = append(members, m)
+		return err
+	})
+	return members, err
+}
+
+func (s *Store) memberKey(id string) attributes {
+	return key(layout.Members(s.namespace), layout.Member(id))
+}
+
+// ofToken is the condition on a member's token. The word is reserved in DynamoDB.
+const ofToken = "#token = :token"
+
+var tokenName = map[string]string{"#token": "token"}
+
+// PutMember implements sequencer.Store.
+func (s *Store) PutMember(ctx context.Context, m sequencer.Member, ifToken string) error {
+	put := s.memberKey(m.ID)
+	put["token"] = text(m.Token)
+	put["seen"] = number(m.Seen)
+	put["expires"] = number(m.Expires)
+	in := &dynamodb.PutItemInput{TableName: s.table, Item: put}
+	if ifToken != "" {
+		in.ConditionExpression = aws.String(ofToken)
+		in.ExpressionAttributeNames = tokenName
+		in.ExpressionAttributeValues = attributes{":token": text(ifToken)}
 	}
-	return s.addToFeed(ctx, add, "rev", names, attributes{":one": number(1)})
+	_, err := s.client.PutItem(ctx, in)
+	return foundOr(err)
+}
+
+// DeleteMember implements sequencer.Store.
+func (s *Store) DeleteMember(ctx context.Context, id, token string) error {
+	_, err := s.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
+		TableName:                 s.table,
+		Key:                       s.memberKey(id),
+		ConditionExpression:       aws.String(ofToken),
+		ExpressionAttributeNames:  tokenName,
+		ExpressionAttributeValues: attributes{":token": text(token)},
+	})
+	return foundOr(err)
+}
+
+// foundOr turns the answer to a write of something that must exist into the errors of sequencer.Store.
+func foundOr(err error) error {
+	var refused *types.ConditionalCheckFailedException
+	if errors.As(err, &refused) {
+		return sequencer.ErrNotFound
+	}
+	return outcome(err)
 }
 
 // NextOID implements sequencer.Store.

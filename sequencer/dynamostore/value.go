@@ -134,6 +134,16 @@ func decodeEntry(name sequencer.Name, got attributes) (sequencer.Entry, error) {
 	return e, nil
 }
 
+// decodeMember reads a member item.
+func decodeMember(id string, got attributes) (sequencer.Member, error) {
+	d := decoder{item: got}
+	m := sequencer.Member{ID: id, Token: d.text("token"), Seen: d.int("seen"), Expires: d.int("expires")}
+	if d.err != nil {
+		return sequencer.Member{}, fmt.Errorf("dynamostore: member %s: %w", id, d.err)
+	}
+	return m, nil
+}
+
 // decodeFeed reads the feed item. A counter that nothing was added to is absent.
 func decodeFeed(got attributes) (sequencer.Feed, error) {
 	d := decoder{item: got}
@@ -144,6 +154,7 @@ func decodeFeed(got attributes) (sequencer.Feed, error) {
 	for i := range feed.Topics {
 		if name := layout.Topic(i); got[name] != nil {
 			feed.Topics[i] = d.int(name)
+			feed.Latest[i] = d.text(layout.Latest(i))
 		}
 	}
 	if d.err != nil {

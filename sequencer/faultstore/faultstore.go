@@ -127,6 +127,13 @@ func (s *Store) Delete(ctx context.Context, incarnation string, ifRev int64) err
 	return act(ctx, s, "delete", func(ctx context.Context) error { return s.inner.Delete(ctx, incarnation, ifRev) })
 }
 
+// Revoke implements sequencer.Store.
+func (s *Store) Revoke(ctx context.Context, incarnation string, version int64, changed string) (sequencer.Item, error) {
+	return do(ctx, s, "revoke", func(ctx context.Context) (sequencer.Item, error) {
+		return s.inner.Revoke(ctx, incarnation, version, changed)
+	})
+}
+
 // Resolve implements sequencer.Store.
 func (s *Store) Resolve(ctx context.Context, name sequencer.Name) (sequencer.Entry, error) {
 	return do(ctx, s, "resolve", func(ctx context.Context) (sequencer.Entry, error) { return s.inner.Resolve(ctx, name) })
@@ -155,6 +162,21 @@ func (s *Store) Feed(ctx context.Context) (sequencer.Feed, error) {
 // Announce implements sequencer.Store.
 func (s *Store) Announce(ctx context.Context, a sequencer.Announcement) (int64, error) {
 	return do(ctx, s, "announce", func(ctx context.Context) (int64, error) { return s.inner.Announce(ctx, a) })
+}
+
+// Members implements sequencer.Store.
+func (s *Store) Members(ctx context.Context) ([]sequencer.Member, error) {
+	return do(ctx, s, "members", s.inner.Members)
+}
+
+// PutMember implements sequencer.Store.
+func (s *Store) PutMember(ctx context.Context, m sequencer.Member, ifToken string) error {
+	return act(ctx, s, "put_member", func(ctx context.Context) error { return s.inner.PutMember(ctx, m, ifToken) })
+}
+
+// DeleteMember implements sequencer.Store.
+func (s *Store) DeleteMember(ctx context.Context, id, token string) error {
+	return act(ctx, s, "delete_member", func(ctx context.Context) error { return s.inner.DeleteMember(ctx, id, token) })
 }
 
 // NextOID implements sequencer.Store.

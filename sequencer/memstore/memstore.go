@@ -4,6 +4,8 @@ package memstore
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/nextvald/nextvald/sequencer"
@@ -11,11 +13,12 @@ import (
 
 // Store is a sequencer.Store in memory. Several registries may share one, as several processes share a table.
 type Store struct {
-	mu    sync.Mutex
-	items map[string]sequencer.Item
-	names map[sequencer.Name]sequencer.Entry
-	feed  sequencer.Feed
-	oid   int64 // the last one given
+	mu      sync.Mutex
+	items   map[string]sequencer.Item
+	names   map[sequencer.Name]sequencer.Entry
+	members map[string]sequencer.Member
+	feed    sequencer.Feed
+	oid     int64 // the last one given
 }
 
 var _ sequencer.Store = (*Store)(nil)
@@ -23,9 +26,10 @@ var _ sequencer.Store = (*Store)(nil)
 // New returns an empty store.
 func New() *Store {
 	return &Store{
-		items: map[string]sequencer.Item{},
-		names: map[sequencer.Name]sequencer.Entry{},
-		oid:   sequencer.MaxOID + 1,
+		items:   map[string]sequencer.Item{},
+		names:   map[sequencer.Name]sequencer.Entry{},
+		members: map[string]sequencer.Member{},
+		oid:     sequencer.MaxOID + 1,
 	}
 }
 
@@ -129,6 +133,23 @@ func (s *Store) check(incarnation string, ifRev int64) error {
 	return nil
 }
 
+// Revoke implements sequencer.Store.
+func (s *Store) Revoke(ctx context.Context, incarnation string, version int64, changed string) (sequencer.Item, error) {
+	if err := s.lock(ctx); err != nil {
+		return sequencer.Item{}, err
+	}
+	defer s.mu.Unlock()
+	item, ok := s.items[incarnation]
+	if !ok {
+		return sequencer.Item{}, sequencer.ErrNotFound
+	}
+	if err := item.Revoke(version, changed); err != nil {
+		return sequencer.Item{}, err
+	}
+	s.items[incarnation] = item
+	return item.Clone(), nil
+}
+
 // Resolve implements sequencer.Store.
 func (s *Store) Resolve(ctx context.Context, name sequencer.Name) (sequencer.Entry, error) {
 	if err := s.lock(ctx); err != nil {
@@ -203,9 +224,46 @@ func (s *Store) Announce(ctx context.Context, a sequencer.Announcement) (int64, 
 		s.feed.Names++
 	}
 	if a.Incarnation != "" {
-		s.feed.Topics[sequencer.Topic(a.Incarnation)]++
+		topic := sequencer.Topic(a.Incarnation)
+		s.feed.Topics[topic]++
+		s.feed.Latest[topic] = a.Incarnation
 	}
 	return s.feed.Rev, nil
+}
+
+// Members implements sequencer.Store.
+func (s *Store) Members(ctx context.Context) ([]sequencer.Member, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.members)), nil
+}
+
+// PutMember implements sequencer.Store.
+func (s *Store) PutMember(ctx context.Context, m sequencer.Member, ifToken string) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if ifToken != "" && s.members[m.ID].Token != ifToken {
+		return sequencer.ErrNotFound
+	}
+	s.members[m.ID] = m
+	return nil
+}
+
+// DeleteMember implements sequencer.Store.
+func (s *Store) DeleteMember(ctx context.Context, id, token string) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if m, ok := s.members[id]; !ok || m.Token != token {
+		return sequencer.ErrNotFound
+	}
+	delete(s.members, id)
+	return nil
 }
 
 // NextOID implements sequencer.Store.

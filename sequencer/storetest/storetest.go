@@ -40,6 +40,8 @@ func Run(t *testing.T, fresh func(t testing.TB) Opener) {
 		"leases and give-backs at random":              random,
 		"leases at the same time do not overlap":       concurrentLeases,
 		"puts at the same time: one wins":              concurrentPuts,
+		"a change begins":                              revoke,
+		"members":                                      members,
 		"the feed":                                     feed,
 		"OIDs count down and are never given twice":    oids,
 		"a caller whose time is up does not wait":      canceledCaller,
@@ -551,6 +553,70 @@ func concurrentPuts(t *testing.T, o Opener) {
 	require.Equal(t, <-won, get(t, s, "a").Version)
 }
 
+func revoke(t *testing.T, o Opener) {
+	s := open(t, o)
+	_, err := s.Revoke(ctx(t), "a", 1, "x")
+	require.ErrorIs(t, err, sequencer.ErrNotFound)
+	it := put(t, s, item("a", define(t, 1, 1, 100, 1)))
+	l, err := lease(t, s, it, 10)
+	require.NoError(t, err)
+	it.Apply(l)
+
+	_, err = s.Revoke(ctx(t), "a", 2, "x")
+	require.Equal(t, it, conflict(t, err), "another version")
+	revoked, err := s.Revoke(ctx(t), "a", 1, "x")
+	require.NoError(t, err)
+	it.Rev, it.Version, it.State, it.Changed = it.Rev+1, 2, sequencer.Revoking, "x"
+	require.Equal(t, it, revoked)
+	require.Equal(t, it, get(t, s, "a"))
+
+	for _, version := range []int64{1, 2} {
+		_, err = s.Revoke(ctx(t), "a", version, "y")
+		require.Equal(t, it, conflict(t, err), "under way")
+		known := it.Clone()
+		known.Version = version
+		_, err = lease(t, s, known, 1)
+		require.Equal(t, it, conflict(t, err))
+		require.Equal(t, it, conflict(t, s.GiveBack(ctx(t),
+			sequencer.GiveBack{Incarnation: "a", Version: version, Rev: l.Rev, Pos: sequencer.At(1)})))
+	}
+	done := rewrite(t, s, it, func(it *sequencer.Item) { it.State, it.Pos = sequencer.Active, sequencer.At(50) })
+	l, err = lease(t, s, done, 10)
+	require.NoError(t, err)
+	require.EqualValues(t, 50, l.First)
+	moved := rewrite(t, s, get(t, s, "a"), func(it *sequencer.Item) { it.Source = sequencer.Moving })
+	_, err = s.Revoke(ctx(t), "a", 2, "z")
+	require.Equal(t, moved, conflict(t, err), "of another source")
+}
+
+func members(t *testing.T, o Opener) {
+	s := open(t, o)
+	read := func() []sequencer.Member {
+		all, err := s.Members(ctx(t))
+		require.NoError(t, err)
+		return all
+	}
+	require.Empty(t, read())
+	a := sequencer.Member{ID: "host:6432", Token: "1", Seen: 5, Expires: math.MaxInt64}
+	b := sequencer.Member{ID: "häst/%2F [::1]:6432", Token: "2"}
+	require.ErrorIs(t, s.PutMember(ctx(t), a, "1"), sequencer.ErrNotFound)
+	require.NoError(t, s.PutMember(ctx(t), a, ""))
+	require.NoError(t, s.PutMember(ctx(t), b, ""))
+	require.ElementsMatch(t, []sequencer.Member{a, b}, read())
+
+	a.Seen++
+	require.ErrorIs(t, s.PutMember(ctx(t), a, "2"), sequencer.ErrNotFound)
+	require.NoError(t, s.PutMember(ctx(t), a, "1"))
+	a.Token = "3"
+	require.NoError(t, s.PutMember(ctx(t), a, ""), "a process takes the place of another one")
+	require.ErrorIs(t, s.PutMember(ctx(t), a, "1"), sequencer.ErrNotFound)
+	require.ErrorIs(t, s.DeleteMember(ctx(t), a.ID, "1"), sequencer.ErrNotFound)
+	require.ElementsMatch(t, []sequencer.Member{a, b}, read())
+	require.NoError(t, s.DeleteMember(ctx(t), a.ID, "3"))
+	require.ErrorIs(t, s.DeleteMember(ctx(t), a.ID, "3"), sequencer.ErrNotFound)
+	require.Equal(t, []sequencer.Member{b}, read())
+}
+
 func feed(t *testing.T, o Opener) {
 	s := open(t, o)
 	read := func() sequencer.Feed {
@@ -571,6 +637,7 @@ func feed(t *testing.T, o Opener) {
 		}
 		if a.Incarnation != "" {
 			want.Topics[sequencer.Topic(a.Incarnation)]++
+			want.Latest[sequencer.Topic(a.Incarnation)] = a.Incarnation
 		}
 		require.Equal(t, want.Rev, rev)
 		require.Equal(t, want, read())
@@ -583,6 +650,7 @@ func feed(t *testing.T, o Opener) {
 				require.NoError(t, err)
 				want.Rev++
 				want.Topics[i]++
+				want.Latest[i] = id
 				break
 			}
 		}

@@ -45,8 +45,25 @@ func ParseName(database, key string) (sequencer.Name, error) {
 	return sequencer.Name{}, fmt.Errorf("key %q is not that of a name", key)
 }
 
+// Members is the partition that holds the members.
+func Members(namespace string) string { return "m/" + escape(namespace) }
+
+// Member is the key of a member in the partition of its namespace.
+func Member(id string) string { return escape(id) }
+
+// ParseMember reads what Member wrote.
+func ParseMember(key string) (id string, err error) {
+	if id, err = url.PathUnescape(key); err != nil {
+		return "", fmt.Errorf("key %q is not that of a member", key)
+	}
+	return id, nil
+}
+
 // Topic is the attribute of one of the feed's counters.
 func Topic(i int) string { return fmt.Sprintf("t%02d", i) }
+
+// Latest is the attribute of the incarnation that was counted last by a counter.
+func Latest(i int) string { return fmt.Sprintf("i%02d", i) }
 
 // escape encodes what could be taken for a separator, and every byte that is not ASCII.
 func escape(part string) string { return url.PathEscape(part) }
