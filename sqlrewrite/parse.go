@@ -3,31 +3,18 @@ package sqlrewrite
 import (
 	"errors"
 	"slices"
-
 	"strings"
 	"unicode/utf8"
 
 	pg_query "github.com/pganalyze/pg_query_go/v5"
+	"github.com/pganalyze/pg_query_go/v5/parser"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
-
-// Bounds of what is parsed. pg_query recurses: a chain of about 24,000 operators overflows the C stack, which ends the
-// process, and its protobuf form fails beyond about 5,000 nested levels.
-const (
-	// maxTokens bounds a text's length in tokens, maxOperators the tokens that may form a chain, and maxNesting its
-	// parentheses and brackets within each other.
-	maxTokens    = 2_000_000
-	maxOperators = 8_000
-	maxNesting   = 800
-)
-
-// ErrTooComplex says that a text is too large or too deeply nested to be parsed safely.
-var ErrTooComplex = errors.New("statement too complex")
 
 // SyntaxError is PostgreSQL's own error for a text that does not parse.
 type SyntaxError struct {
 	Message  string
-	Position int // in characters from 1
+	Position int // in characters from 1, 0 when unknown
 }
 
 func (e *SyntaxError) Error() string { return e.Message }
@@ -39,22 +26,24 @@ func Parse(text string) (*Plan, error) { return ParseVoid(text, nil) }
 // ParseVoid is Parse for a text whose parameters of these numbers are declared void: PostgreSQL drops them from the
 // arguments of a call. JDBC's `{? = call f(?)}` has one in the place of the result.
 func ParseVoid(text string, void []int) (*Plan, error) {
+	if len(text) > maxLength {
+		return nil, ErrTooComplex
+	}
 	if !utf8.ValidString(text) || strings.IndexByte(text, 0) >= 0 {
 		return nil, errors.New("text is not valid UTF-8")
 	}
-	scanned, err := pg_query.Scan(text)
+	tokens, err := tokensOf(text)
 	if err != nil {
-		return nil, syntaxError(err)
-	}
-	toks := significant(scanned.Tokens)
-	if err := checkBounds(toks); err != nil {
 		return nil, err
 	}
-	tree, err := pg_query.Parse(text)
-	if err != nil {
-		return nil, syntaxError(err)
+	if err := checkBounds(tokens); err != nil {
+		return nil, err
 	}
-	p := &planner{text: text, tokens: toks, uses: make(map[int32]int), dropped: make(map[int32][]int), void: void}
+	tree, err := parseTree(text)
+	if err != nil {
+		return nil, err
+	}
+	p := &planner{text: text, tokens: tokens, uses: make(map[int32]int), dropped: make(map[int32][]int), void: void}
 	countParams(tree.ProtoReflect(), p.uses)
 	if len(void) > 0 {
 		p.dropVoid(tree.ProtoReflect(), void)
@@ -69,46 +58,32 @@ func ParseVoid(text string, void []int) (*Plan, error) {
 	return plan, nil
 }
 
+// syntaxError is the error of a text that the parser refused, or whose tree was too deep to be handed over.
 func syntaxError(err error) error {
-	return &SyntaxError{Message: err.Error()}
+	if e := (*parser.Error)(nil); errors.As(err, &e) {
+		return &SyntaxError{Message: e.Message, Position: e.Cursorpos}
+	}
+	return ErrTooComplex
 }
 
-// significant drops comments.
-func significant(tokens []*pg_query.ScanToken) []*pg_query.ScanToken {
-	kept := tokens[:0]
-	for _, t := range tokens {
-		if t.Token != pg_query.Token_SQL_COMMENT && t.Token != pg_query.Token_C_COMMENT {
-			kept = append(kept, t)
-		}
+// tokensOf are the tokens of a text, without its comments. The scanner takes texts of any depth.
+func tokensOf(text string) ([]*pg_query.ScanToken, error) {
+	scanned, err := pg_query.Scan(text)
+	if err != nil {
+		return nil, syntaxError(err)
 	}
-	return kept
+	return slices.DeleteFunc(scanned.Tokens, func(t *pg_query.ScanToken) bool {
+		return t.Token == pg_query.Token_SQL_COMMENT || t.Token == pg_query.Token_C_COMMENT
+	}), nil
 }
 
-// checkBounds refuses texts that the parser might not survive.
-func checkBounds(tokens []*pg_query.ScanToken) error {
-	if len(tokens) > maxTokens {
-		return ErrTooComplex
+// parseTree is the syntax tree of a text, which must be within the bounds.
+func parseTree(text string) (*pg_query.ParseResult, error) {
+	tree, err := pg_query.Parse(text)
+	if err != nil {
+		return nil, syntaxError(err)
 	}
-	depth, chain := 0, 0
-	for _, t := range tokens {
-		switch t.Token {
-		case pg_query.Token_ASCII_40, pg_query.Token_ASCII_91: // ( [
-			depth++
-		case pg_query.Token_ASCII_41, pg_query.Token_ASCII_93: // ) ]
-			depth--
-		case pg_query.Token_ASCII_44, pg_query.Token_SCONST, pg_query.Token_ICONST, pg_query.Token_FCONST, pg_query.Token_IDENT,
-			pg_query.Token_PARAM, pg_query.Token_NULL_P, pg_query.Token_ASCII_46:
-			continue
-		case pg_query.Token_ASCII_59: // ;
-			depth, chain = 0, 0
-		default:
-			chain++
-		}
-		if depth > maxNesting || chain > maxOperators {
-			return ErrTooComplex
-		}
-	}
-	return nil
+	return tree, nil
 }
 
 func countParams(m protoreflect.Message, uses map[int32]int) {
@@ -383,11 +358,10 @@ func (p *planner) bodies(options []*pg_query.Node) {
 
 // body finds calls with a literal name in a text that is read later.
 func (p *planner) body(text string, at int) {
-	scanned, err := pg_query.Scan(text)
+	toks, err := tokensOf(text)
 	if err != nil {
 		return
 	}
-	toks := significant(scanned.Tokens)
 	for i := 0; i+2 < len(toks); i++ {
 		word := strings.ToLower(strings.Trim(text[toks[i].Start:toks[i].End], `"`))
 		f, ok := functionOf(word)
