@@ -118,6 +118,12 @@ func (p *planner) dropVoid(m protoreflect.Message, void []int) {
 // children calls f for each message directly inside m, in order of fields.
 func children(m protoreflect.Message, f func(protoreflect.Message)) {
 	fields := m.Descriptor().Fields()
+	if _, ok := m.Interface().(*pg_query.Node); ok { // one of hundreds of fields, all too slow to ask
+		if fd := m.WhichOneof(m.Descriptor().Oneofs().Get(0)); fd != nil {
+			f(m.Get(fd).Message())
+		}
+		return
+	}
 	for i := range fields.Len() {
 		fd := fields.Get(i)
 		if fd.Kind() != protoreflect.MessageKind || !m.Has(fd) {
