@@ -162,7 +162,7 @@ func (b *answerBuilder) function(f *pg_query.RangeFunction, targets []*pg_query.
 		return false
 	}
 	e, ok := b.expr(items[0])
-	if !ok {
+	if !ok || len(b.used) != len(b.planner.st.Calls) { // another call would be evaluated after this one
 		return false
 	}
 	table := call.Funcname[len(call.Funcname)-1].GetString_().GetSval()

@@ -172,7 +172,6 @@ func (p *planner) statement(raw *pg_query.RawStmt, params int) Statement {
 	p.st, p.scope = &st, nil
 	p.classify(raw.Stmt)
 	if len(st.Calls) > 0 || len(st.Reads) > 0 {
-		sortCalls(st.Calls)
 		fixCurrent(st.Calls)
 		if st.Kind == KindPass {
 			st.Kind = KindUse
@@ -182,11 +181,6 @@ func (p *planner) statement(raw *pg_query.RawStmt, params int) Statement {
 		st.Answer = p.answer(raw.Stmt, params)
 	}
 	return st
-}
-
-// sortCalls puts calls in the order in which a row evaluates them: by position, inner before outer.
-func sortCalls(calls []Call) {
-	slices.SortStableFunc(calls, func(a, b Call) int { return a.End - b.End })
 }
 
 // fixCurrent makes currval and lastval constants of the statement where nothing in it can move them.

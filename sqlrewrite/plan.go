@@ -33,8 +33,8 @@ type Statement struct {
 	// Start and End are its byte range in Plan.Text, without surrounding blanks, comments before it, or the semicolon.
 	Start, End int
 
-	// Calls are the sequence function calls, in the order in which PostgreSQL evaluates a row: by position, inner
-	// before outer.
+	// Calls are the sequence function calls, in the order in which PostgreSQL evaluates them: FROM before the targets,
+	// inner before outer, else by position.
 	Calls []Call
 	// Reads are the relation names in FROM that might be sequences.
 	Reads []Read

@@ -78,9 +78,9 @@ func (p *planner) query(node *pg_query.Node, c context) {
 	case *pg_query.Node_UpdateStmt:
 		s := n.UpdateStmt
 		p.with(s.WithClause, c)
-		p.each(s.TargetList, c.perRow(), false)
 		p.from(s.FromClause, c)
 		p.expr(s.WhereClause, c.perRow())
+		p.each(s.TargetList, c.perRow(), false)
 		p.each(s.ReturningList, c.perRow(), true)
 	case *pg_query.Node_DeleteStmt:
 		s := n.DeleteStmt
@@ -149,15 +149,15 @@ func (p *planner) selectStmt(s *pg_query.SelectStmt, c context) {
 	}
 	input, output := rows(s, c)
 	for _, values := range s.ValuesLists {
-		p.each(values.GetList().GetItems(), c, false)
+		p.each(values.GetList().GetItems(), output, false)
 	}
-	p.each(s.DistinctClause, output, false)
-	p.each(s.TargetList, output, true)
 	p.from(s.FromClause, c)
 	p.expr(s.WhereClause, input)
 	p.each(s.GroupClause, input, false)
 	p.expr(s.HavingClause, output)
 	p.each(s.WindowClause, output, false)
+	p.each(s.DistinctClause, output, false)
+	p.each(s.TargetList, output, true)
 	p.each(s.SortClause, output, false)
 	p.expr(s.LimitOffset, c)
 	p.expr(s.LimitCount, c)
@@ -173,10 +173,23 @@ func rows(s *pg_query.SelectStmt, c context) (input, output context) {
 	if aggregated(s) {
 		output.evaluation = c.evaluation
 	}
-	if slices.ContainsFunc(s.TargetList, func(t *pg_query.Node) bool { return returnsSet(t.ProtoReflect()) }) {
+	if makesRows(s) {
 		output.evaluation = c.perRow().evaluation
 	}
 	return input, output
+}
+
+// makesRows reports whether a SELECT returns more rows than it reads: by a set-returning function in its targets or in
+// what sorts or groups them, or by grouping sets. A single row of VALUES in an INSERT may hold such a function too.
+func makesRows(s *pg_query.SelectStmt) bool {
+	clauses := [][]*pg_query.Node{s.TargetList, s.DistinctClause, s.GroupClause, s.WindowClause, s.SortClause}
+	if len(s.ValuesLists) == 1 {
+		clauses = append(clauses, s.ValuesLists)
+	}
+	return slices.ContainsFunc(s.GroupClause, func(n *pg_query.Node) bool { return n.GetGroupingSet() != nil }) ||
+		slices.ContainsFunc(clauses, func(nodes []*pg_query.Node) bool {
+			return slices.ContainsFunc(nodes, func(n *pg_query.Node) bool { return returnsSet(n.ProtoReflect()) })
+		})
 }
 
 // oneRow reports whether a SELECT returns one row at most.
@@ -217,6 +230,7 @@ func fromOneRow(items []*pg_query.Node) bool {
 func (p *planner) insertStmt(s *pg_query.InsertStmt, c context) {
 	p.with(s.WithClause, c)
 	p.query(s.SelectStmt, c.whole())
+	p.each(s.Cols, c.perRow(), false) // subscripts
 	row := c.whole()
 	if sub := s.SelectStmt.GetSelectStmt(); sub != nil && !oneRow(sub) {
 		row = c.perRow()
