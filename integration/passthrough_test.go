@@ -190,11 +190,11 @@ func TestPasswords(t *testing.T) {
 	direct := freshDatabase(t)
 	for method, encryption := range map[string]string{"md5": "md5", "scram": "scram-sha-256", "password": "scram-sha-256"} {
 		t.Run(method, func(t *testing.T) {
-			// The server's pg_hba.conf asks users named after a method for it.
+			// The server's pg_hba.conf asks the members of a role for the method that it is named after.
 			user := method + "_" + strings.ToLower(rand.Text()[:8])
 			exec(t, direct,
 				fmt.Sprintf("SET password_encryption = '%s'", encryption),
-				fmt.Sprintf("BEGIN; SET LOCAL password_encryption = '%s'; CREATE ROLE %s LOGIN PASSWORD 'right'; GRANT %s_users TO %s; COMMIT", encryption, user, method, user))
+				fmt.Sprintf("BEGIN; SET LOCAL password_encryption = '%s'; CREATE ROLE %s LOGIN PASSWORD 'right'; GRANT auth_%s TO %s; COMMIT", encryption, user, method, user))
 			t.Cleanup(func() { exec(t, direct, "DROP ROLE "+user) })
 			u, err := url.Parse(proxied(t, direct))
 			require.NoError(t, err)

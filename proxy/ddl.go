@@ -60,7 +60,7 @@ func (x *session) runDDL(frames []byte, st *sqlrewrite.Statement) ([]byte, error
 	if err != nil {
 		return frames, err
 	}
-	x.names.change()
+	x.changeNames()
 	for _, n := range notice {
 		frames = wire.AppendError(frames, n)
 	}
@@ -446,7 +446,7 @@ func (x *session) state(sequence *sequencer.Sequence) (sequencer.State, error) {
 	if err := x.checkPending(sequence); err != nil {
 		return sequencer.State{}, err
 	}
-	ctx, done := x.wait()
-	defer done()
+	ctx := x.wait()
+	defer x.waited()
 	return sequence.State(ctx)
 }

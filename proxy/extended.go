@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/nextvald/nextvald/proxy/answer"
 	"github.com/nextvald/nextvald/proxy/wire"
@@ -18,17 +19,35 @@ const (
 	maxParameters = 65535
 )
 
+// Answers without a body.
+var (
+	parseComplete = wire.AppendEmpty(nil, wire.TypeParseComplete)
+	bindComplete  = wire.AppendEmpty(nil, wire.TypeBindComplete)
+	closeComplete = wire.AppendEmpty(nil, wire.TypeCloseComplete)
+)
+
 // parse handles a Parse message.
 func (x *session) parse(body int) error {
 	frame, err := x.in.Frame(body)
 	if err != nil {
 		return err
 	}
-	m, err := wire.DecodeParse(frame[wire.HeaderLen:])
+	name, query, declared, err := wire.PeekParse(frame[wire.HeaderLen:])
 	if err != nil {
 		return x.send(expectation{kind: wire.TypeParse}, frame) // the upstream says what is wrong with it
 	}
-	st := &statement{name: m.Name, text: m.Query, declared: m.ParameterOIDs, traits: sqlrewrite.Scan(m.Query, x.known)}
+	traits := sqlrewrite.Scan(query, x.known)
+	if name == "" && declared == 0 && traits&interesting != 0 {
+		if st := x.keptStatement(query); st != nil {
+			x.prepared[""] = st
+			return x.respondSpecial(parseComplete, st)
+		}
+	}
+	m, err := wire.DecodeParse(frame[wire.HeaderLen:])
+	if err != nil {
+		return err
+	}
+	st := &statement{name: m.Name, text: m.Query, declared: m.ParameterOIDs, traits: traits}
 	if st.traits&interesting == 0 {
 		return x.parsePassed(st, frame)
 	}
@@ -89,6 +108,9 @@ func (x *session) parseUse(st *statement, frame []byte) error {
 		if params, ok := finalParams(st.parsed, st.declared); ok {
 			if columns, ok := answer.Columns(a, params); ok {
 				st.params, st.columns = params, columns
+				if len(params) == 0 {
+					x.makeReady(u, columns)
+				}
 				return x.parseLocal(st)
 			}
 		}
@@ -133,7 +155,10 @@ func (x *session) parseLocal(st *statement) error {
 	}
 	st.mode = local
 	x.prepared[st.name] = st
-	return x.respondSpecial(wire.AppendEmpty(nil, wire.TypeParseComplete), st)
+	if r := x.answers[st.parsed]; r != nil && st.name == "" && len(st.declared) == 0 {
+		r.statement = st
+	}
+	return x.respondSpecial(parseComplete, st)
 }
 
 // parseEdited sends a Parse with parameters of ours in the place of calls and reads. Their values are drawn at Bind.
@@ -217,7 +242,7 @@ func (x *session) bind(body int) error {
 	if err != nil {
 		return err
 	}
-	name, statementName, err := wire.DecodeBindNames(head[wire.HeaderLen:])
+	name, statementName, err := wire.PeekBind(head[wire.HeaderLen:])
 	if err != nil {
 		return x.forward(expectation{kind: wire.TypeBind}, body)
 	}
@@ -234,7 +259,7 @@ func (x *session) bind(body int) error {
 			return x.bindWatched(st, body)
 		}
 		if st != nil && st.effects() {
-			x.portals[name] = &portal{statement: st, upstream: true}
+			x.portals[strings.Clone(name)] = &portal{statement: st, upstream: true}
 		}
 		return x.forward(expectation{kind: wire.TypeBind}, body)
 	}
@@ -243,8 +268,8 @@ func (x *session) bind(body int) error {
 	if err != nil {
 		return err
 	}
-	m, err := wire.DecodeBind(frame[wire.HeaderLen:])
-	if err != nil {
+	m := &x.bound
+	if err := m.Decode(frame[wire.HeaderLen:]); err != nil {
 		return x.fail(&wire.Error{Code: "08P01", Message: "invalid message format"})
 	}
 	status, open := x.transaction()
@@ -254,13 +279,13 @@ func (x *session) bind(body int) error {
 	case status == failed:
 		return x.fail(errAborted())
 	}
-	if err := checkBind(&m, st); err != nil {
+	if err := checkBind(m, st); err != nil {
 		return x.fail(err)
 	}
 	if st.mode == edited {
-		return x.bindEdited(&m, st)
+		return x.bindEdited(m, st)
 	}
-	return x.bindLocal(&m, st, frame)
+	return x.bindLocal(m, st, frame)
 }
 
 // bindWatched sends on the Bind of a statement that passed because its names are in parameters, unless they name
@@ -270,8 +295,7 @@ func (x *session) bindWatched(st *statement, body int) error {
 	if err != nil {
 		return err
 	}
-	bind := append([]byte(nil), frame...) // what follows may read on
-	if m, err := wire.DecodeBind(bind[wire.HeaderLen:]); err == nil && len(m.Parameters) >= st.plan.Params {
+	if m, err := wire.DecodeBind(frame[wire.HeaderLen:]); err == nil && len(m.Parameters) >= st.plan.Params {
 		u, err := x.resolveUse(st.parsed, x.parameters(&m, st), true)
 		if err != nil {
 			return x.fail(err)
@@ -284,7 +308,7 @@ func (x *session) bindWatched(st *statement, body int) error {
 				"a sequence of nextvald that a parameter of this statement names is not supported"))
 		}
 	}
-	return x.send(expectation{kind: wire.TypeBind}, bind)
+	return x.send(expectation{kind: wire.TypeBind}, frame)
 }
 
 // parameters are the values of a Bind with the types that the statement's calls give them.
@@ -320,40 +344,60 @@ func checkBind(m *wire.Bind, st *statement) error {
 // bindLocal makes a portal that is answered here, or hands the statement to the upstream when the names in its parameters
 // are the upstream's.
 func (x *session) bindLocal(m *wire.Bind, st *statement, frame []byte) error {
-	p := &portal{statement: st, formats: m.ResultFormats}
+	p := x.newPortal(m.Portal)
+	*p = portal{statement: st, formats: append(p.formats[:0], m.ResultFormats...)}
 	if st.parsed.Kind == sqlrewrite.KindUse {
-		params := make([]answer.Param, len(m.Parameters))
-		for i, v := range m.Parameters {
-			params[i] = answer.Param{Value: v, Format: answer.FormatOf(m.ParameterFormats, i), Type: st.params[i]}
-			if v != nil {
-				params[i].Value = append([]byte{}, v...)
+		if r := x.kept(st.parsed); r != nil && len(m.Parameters) == 0 {
+			p.use = r.use
+		} else if handed, err := x.bindUse(p, m); handed || err != nil {
+			if err != nil {
+				return x.fail(err)
 			}
-		}
-		u, err := x.resolveUse(st.parsed, params, true)
-		switch {
-		case err != nil:
-			return x.fail(err)
-		case !u.any() && !u.all():
 			return x.bindUpstream(m.Portal, st, frame)
-		case !u.all():
-			return x.fail(notSupported("Use one statement for each.", "a statement that calls sequences of nextvald and of the upstream server by parameters is not supported"))
 		}
-		if err := u.check(); err != nil {
-			return x.fail(err)
-		}
-		if err := answer.Check(withoutNames(params), m.Portal); err != nil {
-			return x.fail(err)
-		}
-		if err := answer.Fold(st.parsed.Answer.Rows, st.columns, params); err != nil {
-			return x.fail(err)
-		}
-		p.use = u
 	}
 	if n := len(m.ResultFormats); n > 1 && n != len(st.columns) {
 		return x.fail(&wire.Error{Code: "08P01", Message: fmt.Sprintf("bind message has %d result formats but query has %d columns", n, len(st.columns))})
 	}
 	x.portals[m.Portal] = p
-	return x.respondLocal(wire.AppendEmpty(nil, wire.TypeBindComplete))
+	return x.respondLocal(bindComplete)
+}
+
+// newPortal returns the memory of a new portal. There is only one unnamed portal at a time.
+func (x *session) newPortal(name string) *portal {
+	if name == "" {
+		return &x.unnamed
+	}
+	return new(portal)
+}
+
+// bindUse resolves what a portal uses, given its parameters. handed says that all of it is the upstream's.
+func (x *session) bindUse(p *portal, m *wire.Bind) (handed bool, err error) {
+	st := p.statement
+	params := make([]answer.Param, len(m.Parameters))
+	for i, v := range m.Parameters {
+		params[i] = answer.Param{Format: answer.FormatOf(m.ParameterFormats, i), Type: st.params[i]}
+		if v != nil {
+			params[i].Value = append([]byte{}, v...)
+		}
+	}
+	u, err := x.resolveUse(st.parsed, params, true)
+	switch {
+	case err != nil:
+		return false, err
+	case !u.any() && !u.all():
+		return true, nil
+	case !u.all():
+		return false, notSupported("Use one statement for each.", "a statement that calls sequences of nextvald and of the upstream server by parameters is not supported")
+	}
+	if err := u.check(); err != nil {
+		return false, err
+	}
+	if err := answer.Check(withoutNames(params), m.Portal); err != nil {
+		return false, err
+	}
+	p.use = u
+	return false, answer.Fold(st.parsed.Answer.Rows, st.columns, params)
 }
 
 // withoutNames are the parameters with those of type regclass as texts: their names were resolved already.
@@ -369,7 +413,6 @@ func withoutNames(params []answer.Param) []answer.Param {
 
 // bindUpstream lets the upstream have a statement that was local so far, and binds it there.
 func (x *session) bindUpstream(name string, st *statement, frame []byte) error {
-	bind := append([]byte(nil), frame...)
 	if !st.upstream() {
 		st.handed = true
 		st.refused.Store(false)
@@ -379,7 +422,7 @@ func (x *session) bindUpstream(name string, st *statement, frame []byte) error {
 		}
 	}
 	x.portals[name] = &portal{statement: st, upstream: true}
-	return x.send(expectation{kind: wire.TypeBind}, bind)
+	return x.send(expectation{kind: wire.TypeBind}, frame)
 }
 
 // bindEdited draws the values of an edited statement and sends its Bind with them. What fails is raised at Execute, where
@@ -418,8 +461,7 @@ func (x *session) drawEdited(m *wire.Bind, st *statement) (values [][]byte, null
 	if err := u.check(); err != nil {
 		return values, nil, err
 	}
-	readOnly, err := x.needsWrite(u)
-	if err != nil {
+	if err := x.begun(u); err != nil {
 		return values, nil, err
 	}
 	for k, i := range st.calls {
@@ -430,7 +472,7 @@ func (x *session) drawEdited(m *wire.Bind, st *statement) (values [][]byte, null
 			}
 			continue
 		}
-		r, err := x.evaluate(u, i, readOnly)
+		r, err := x.evaluate(u, i)
 		if err != nil {
 			return values, nulled, err
 		}
@@ -508,6 +550,9 @@ func (x *session) describe(body int) error {
 			return x.fail(err)
 		}
 	}
+	if r := x.answers[st.parsed]; r != nil && r.use == use && frames == nil {
+		return x.respondLocal(r.describe(formats))
+	}
 	return x.respondLocal(wire.AppendRowDescription(frames, fields(use, st.columns, formats)))
 }
 
@@ -580,17 +625,15 @@ func (x *session) executeLocal(p *portal, limit int) error {
 	if suspended {
 		rows = rows[:limit]
 	}
-	readOnly := false
 	if len(rows) > 0 {
-		var err error
-		if readOnly, err = x.needsWrite(p.use); err != nil {
+		if err := x.begun(p.use); err != nil {
 			return x.fail(err)
 		}
 	}
-	var frames []byte
+	frames := x.frames[:0]
 	for _, row := range rows {
 		var err error
-		if frames, err = x.answerRow(frames, p.use, p.statement.columns, row, p.formats, readOnly); err != nil {
+		if frames, err = answer.Row(frames, row, p.statement.columns, p.formats, p.use.params, p.use.call, p.use.field); err != nil {
 			if len(frames) > 0 {
 				if err := x.respondLocal(frames); err != nil {
 					return err
@@ -601,9 +644,12 @@ func (x *session) executeLocal(p *portal, limit int) error {
 		p.row++
 	}
 	if suspended {
-		return x.respondLocal(wire.AppendEmpty(frames, wire.TypePortalSuspended))
+		frames = wire.AppendEmpty(frames, wire.TypePortalSuspended)
+	} else {
+		frames = appendSelected(frames, len(rows))
 	}
-	return x.respondLocal(wire.AppendCommandComplete(frames, "SELECT "+strconv.Itoa(len(rows))))
+	x.frames = frames
+	return x.respondLocal(frames)
 }
 
 // executeDDL carries out sequence DDL. It cannot be undone with an implicit transaction, so it has to be alone in its.
@@ -659,7 +705,7 @@ func (x *session) closeTarget(body int) error {
 	if err := x.in.Discard(body); err != nil {
 		return err
 	}
-	return x.respondLocal(wire.AppendEmpty(nil, wire.TypeCloseComplete))
+	return x.respondLocal(closeComplete)
 }
 
 // sync handles a Sync message. A batch that was answered here alone ends here.
@@ -675,7 +721,8 @@ func (x *session) sync(body int) error {
 	if err := x.in.Discard(body); err != nil {
 		return err
 	}
-	return x.respond(wire.AppendReadyForQuery(nil, byte(x.status.Load())))
+	x.frames = wire.AppendReadyForQuery(x.frames[:0], byte(x.status.Load()))
+	return x.respond(x.frames)
 }
 
 // flush handles a Flush message: the upstream has to be asked only when it may hold something back.
@@ -741,7 +788,7 @@ func (x *session) respondLocal(frames []byte) error {
 // respondSpecial answers a Parse here; the statement dies when the answer is never given.
 func (x *session) respondSpecial(frames []byte, st *statement) error {
 	x.batch.local = true
-	return x.flight.respondFor(frames, st, x.writeOut)
+	return x.flight.respondFor(frames, st, x.write)
 }
 
 func errNoStatement(name string) *wire.Error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nextvald/nextvald/proxy/answer"
 	"github.com/nextvald/nextvald/proxy/wire"
@@ -14,36 +13,24 @@ import (
 	"github.com/nextvald/nextvald/sqlrewrite"
 )
 
-// foreignFor is how long a name that no sequence of ours has stays so without another look at the store.
-const foreignFor = time.Second
-
-// names caches what the session's names mean. Entries of an older epoch are void.
+// names caches what the session's names mean.
 type names struct {
-	epoch   int      // counts what may have changed the meaning of names
-	touched bool     // something of the open transaction may be undone at its end
-	path    []string // schemas of the effective search_path, in order
-	pathAt  int      // the epoch of path
-	known   map[sqlrewrite.Name]meaning
+	// touched: something that the open transaction changed may be undone at its end.
+	touched bool
+	// path are the schemas of the effective search_path, in order; nil when it has to be asked for.
+	path []string
+	// known are the full names of the sequences of ours that names stand for.
+	known map[sqlrewrite.Name]sequencer.Name
 }
 
-// meaning is what a name stands for.
-type meaning struct {
-	ours   bool           // else the upstream's, or nobody's
-	called sequencer.Name // the full name of one of ours
-	epoch  int
-	until  time.Time // when to look again for one that is not ours
-}
+func (n *names) init() { n.known = make(map[sqlrewrite.Name]sequencer.Name) }
 
-func (n *names) init() {
-	n.known = make(map[sqlrewrite.Name]meaning)
-	n.epoch = 1
-}
-
-// change voids everything that is known: a statement that may change search_path, role or relations is on its way.
-func (n *names) change() {
-	n.epoch++
-	n.touched = true
-	clear(n.known)
+// changeNames voids everything that is known: a statement that may change search_path, role or relations is on its way.
+func (x *session) changeNames() {
+	x.names.touched = true
+	x.names.path = nil
+	clear(x.names.known)
+	clear(x.answers)
 }
 
 // resolve finds the sequence of ours that a name means to the session; nil when it is the upstream's or nobody's.
@@ -51,24 +38,16 @@ func (x *session) resolve(name sqlrewrite.Name) (*sequencer.Sequence, error) {
 	if name.Database != "" && name.Database != x.database {
 		return nil, nil
 	}
-	if m, ok := x.names.known[name]; ok && m.epoch == x.names.epoch {
-		if !m.ours {
-			if time.Now().Before(m.until) {
-				return nil, nil
-			}
-		} else if sequence, err := x.lookup(m.called); sequence != nil || err != nil {
+	if called, ok := x.names.known[name]; ok {
+		if sequence, err := x.lookup(called); sequence != nil || err != nil {
 			return sequence, err // the registry knows it; nil when it was dropped or renamed meanwhile
 		}
 	}
 	sequence, err := x.find(name)
-	if err != nil {
-		return nil, err
+	if sequence == nil || err != nil {
+		return nil, err // the registry remembers for a while what the store does not have
 	}
-	m := meaning{ours: sequence != nil, epoch: x.names.epoch, until: time.Now().Add(foreignFor)}
-	if m.ours {
-		m.called = sequence.Name()
-	}
-	x.names.known[name] = m
+	x.names.known[name] = x.visible(sequence)
 	return sequence, nil
 }
 
@@ -133,18 +112,17 @@ func (x *session) searchPath() ([]string, error) {
 	if x.srv.cfg.Standalone {
 		return []string{"public"}, nil
 	}
-	if x.names.pathAt == x.names.epoch {
+	if x.names.path != nil {
 		return x.names.path, nil
 	}
 	rows, err := x.ask("SELECT pg_catalog.unnest(pg_catalog.current_schemas(true))")
 	if err != nil {
 		return nil, err
 	}
-	x.names.path = x.names.path[:0]
-	for _, row := range rows {
-		x.names.path = append(x.names.path, row[0])
+	x.names.path = make([]string, len(rows))
+	for i, row := range rows {
+		x.names.path[i] = row[0]
 	}
-	x.names.pathAt = x.names.epoch
 	return x.names.path, nil
 }
 

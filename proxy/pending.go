@@ -126,8 +126,8 @@ func (x *session) visible(sequence *sequencer.Sequence) sequencer.Name {
 // transaction.
 
 func (x *session) create(name sequencer.Name, def sequencer.Definition) error {
-	ctx, done := x.wait()
-	defer done()
+	ctx := x.wait()
+	defer x.waited()
 	p := x.pending
 	if p == nil {
 		_, err := x.srv.cfg.Sequences.Create(ctx, name, def)
@@ -144,8 +144,8 @@ func (x *session) create(name sequencer.Name, def sequencer.Definition) error {
 }
 
 func (x *session) alter(name sequencer.Name, options sequencer.Options) error {
-	ctx, done := x.wait()
-	defer done()
+	ctx := x.wait()
+	defer x.waited()
 	p := x.pending
 	if p == nil {
 		return x.srv.cfg.Sequences.Alter(ctx, name, options)
@@ -160,8 +160,8 @@ func (x *session) alter(name sequencer.Name, options sequencer.Options) error {
 }
 
 func (x *session) rename(name, to sequencer.Name) error {
-	ctx, done := x.wait()
-	defer done()
+	ctx := x.wait()
+	defer x.waited()
 	p := x.pending
 	if p == nil {
 		return x.srv.cfg.Sequences.Rename(ctx, name, to)
@@ -174,8 +174,8 @@ func (x *session) rename(name, to sequencer.Name) error {
 }
 
 func (x *session) drop(name sequencer.Name) error {
-	ctx, done := x.wait()
-	defer done()
+	ctx := x.wait()
+	defer x.waited()
 	p := x.pending
 	if p == nil {
 		return x.srv.cfg.Sequences.Drop(ctx, name)
@@ -239,7 +239,7 @@ func (x *session) transactionPending(t sqlrewrite.Transaction) error {
 			p.savepoints = p.savepoints[:i+1]
 			x.dropHidden(p.created[s.created:])
 			p.names, p.steps, p.created = maps.Clone(s.names), p.steps[:s.steps], p.created[:s.created]
-			x.names.change()
+			x.changeNames()
 			break
 		}
 	}
@@ -251,9 +251,9 @@ func (x *session) transactionPending(t sqlrewrite.Transaction) error {
 func (x *session) commitPending() error {
 	p := x.pending
 	x.pending = nil
-	x.names.change()
-	ctx, done := x.wait()
-	defer done()
+	x.changeNames()
+	ctx := x.wait()
+	defer x.waited()
 	for i, step := range p.steps {
 		if err := step(ctx, x.srv.cfg.Sequences); err != nil {
 			x.dropHidden(p.created)
@@ -271,7 +271,7 @@ func (x *session) commitPending() error {
 func (x *session) rollbackPending() {
 	p := x.pending
 	x.pending = nil
-	x.names.change()
+	x.changeNames()
 	x.dropHidden(p.created)
 }
 

@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 	"unsafe"
@@ -30,7 +31,7 @@ func (x *session) query(body int) error {
 	if traits&interesting == 0 {
 		return x.passQuery(frame, traits, nil)
 	}
-	plan, err := x.plan(strings.Clone(text), traits)
+	plan, err := x.plan(text, traits)
 	if err != nil {
 		return x.failQuery(nil, err)
 	}
@@ -69,7 +70,15 @@ func peekText(body []byte) (string, bool) {
 	return unsafe.String(unsafe.SliceData(body), n), true
 }
 
-// plan parses a text that may concern sequences; void are the numbers of parameters declared so. It returns no plan for a text that the upstream should judge.
+func (x *session) parseText(text string, void []int) (*sqlrewrite.Plan, error) {
+	if len(void) > 0 {
+		return sqlrewrite.ParseVoid(text, void)
+	}
+	return x.srv.plans.Parse(text)
+}
+
+// plan parses a text that may concern sequences; void are the numbers of parameters declared so. The text is
+// not kept. It returns no plan for a text that the upstream should judge.
 func (x *session) plan(text string, traits sqlrewrite.Traits, void ...int) (*sqlrewrite.Plan, error) {
 	if x.access.backslashes.Load() && strings.Contains(text, `\`) {
 		if traits&(sqlrewrite.HasCall|sqlrewrite.HasSequenceDDL|sqlrewrite.HasKnownName) == 0 {
@@ -78,11 +87,12 @@ func (x *session) plan(text string, traits sqlrewrite.Traits, void ...int) (*sql
 		return nil, notSupported("Set standard_conforming_strings to on, or write the text without backslashes.",
 			"a sequence statement with a backslash is not supported while standard_conforming_strings is off")
 	}
-	parse := x.srv.plans.Parse
-	if len(void) > 0 {
-		parse = func(text string) (*sqlrewrite.Plan, error) { return sqlrewrite.ParseVoid(text, void) }
+	if len(void) == 0 {
+		if plan := x.srv.plans.Cached(text); plan != nil {
+			return plan, nil
+		}
 	}
-	plan, err := parse(text)
+	plan, err := x.parseText(strings.Clone(text), void)
 	if errors.Is(err, sqlrewrite.ErrTooComplex) && traits&(sqlrewrite.HasCall|sqlrewrite.HasSequenceDDL|sqlrewrite.HasKnownName) != 0 {
 		return nil, &wire.Error{Code: "54001", Message: "statement is too complex for nextvald to find its sequence calls",
 			Hint: "Split the statement, or draw the values first and pass them in."}
@@ -112,7 +122,7 @@ func (x *session) passQuery(frame []byte, traits sqlrewrite.Traits, plan *sqlrew
 // noteTraits follows what a passed text may change of the session.
 func (x *session) noteTraits(traits sqlrewrite.Traits) {
 	if traits&(sqlrewrite.HasSession|sqlrewrite.HasCreate) != 0 {
-		x.names.change()
+		x.changeNames()
 	}
 	if traits&sqlrewrite.HasReadOnly != 0 && x.access.inBlock {
 		x.access.block = unknown
@@ -127,7 +137,7 @@ func (x *session) noteStatement(st *sqlrewrite.Statement) {
 		switch st.Transaction.Verb {
 		case sqlrewrite.Commit, sqlrewrite.Rollback, sqlrewrite.RollbackTo, sqlrewrite.PrepareTransaction:
 			if x.names.touched {
-				x.names.change()
+				x.changeNames()
 			}
 			x.names.touched = st.Transaction.Verb == sqlrewrite.RollbackTo && x.names.touched
 		}
@@ -239,6 +249,11 @@ func (x *session) runQuery(plan *sqlrewrite.Plan, traits sqlrewrite.Traits, fram
 		}
 		return x.passQuery(frame, traits, plan)
 	}
+	if len(plan.Statements) == 1 && !x.batch.forwarded {
+		if r := x.kept(&plan.Statements[0]); r != nil {
+			return x.answerReady(r)
+		}
+	}
 	x.text = plan.Text
 	q := textEdit{session: x, plan: plan}
 	for i := range plan.Statements {
@@ -300,6 +315,7 @@ func (q *textEdit) add(st *sqlrewrite.Statement) error {
 		if st.Answer != nil && u.all() && q.passed == 0 {
 			if columns, ok := answer.Columns(st.Answer, nil); ok {
 				q.local = append(q.local, localStatement{statement: st, use: u, columns: columns})
+				x.makeReady(u, columns)
 				return nil
 			}
 		}
@@ -359,8 +375,7 @@ func errMixedDDL(d *sqlrewrite.DDL) error {
 // edit evaluates the calls and reads of one statement and replaces them in the text.
 func (q *textEdit) edit(u *use) error {
 	x := q.session
-	readOnly, err := x.needsWrite(u)
-	if err != nil {
+	if err := x.begun(u); err != nil {
 		return err
 	}
 	for i := range u.statement.Calls {
@@ -371,7 +386,7 @@ func (q *textEdit) edit(u *use) error {
 		if u.statement.Explain {
 			c.Place = sqlrewrite.PlaceExpression // names show nowhere, and a subquery would show in the plan
 		}
-		r, err := x.evaluate(u, i, readOnly)
+		r, err := x.evaluate(u, i)
 		value := literal(r)
 		switch {
 		case err == nil:
@@ -408,22 +423,6 @@ func literal(r result) string {
 		return "NULL::pg_catalog.int8"
 	}
 	return fmt.Sprintf("'%d'::pg_catalog.int8", r.value)
-}
-
-// needsWrite reports whether the transaction is read-only, for a use that would have to write.
-func (x *session) needsWrite(u *use) (readOnly bool, err error) {
-	if u.statement.Explain {
-		return false, nil
-	}
-	for i := range u.statement.Calls {
-		switch u.statement.Calls[i].Function {
-		case sqlrewrite.Nextval, sqlrewrite.Setval:
-			if u.sequences[i] != nil {
-				return x.readOnly()
-			}
-		}
-	}
-	return false, nil
 }
 
 // finishQuery sends or answers what was gathered. A failure of the statement being added takes that statement's place.
@@ -497,40 +496,30 @@ func (x *session) answerStatement(frames []byte, l *localStatement) ([]byte, err
 		x.deallocate(st.Deallocate)
 		return wire.AppendCommandComplete(frames, "DEALLOCATE"), nil
 	}
-	frames = wire.AppendRowDescription(frames, fields(l.use, l.columns, nil))
-	readOnly, err := x.needsWrite(l.use)
-	if err != nil {
+	return x.answerRows(wire.AppendRowDescription(frames, fields(l.use, l.columns, nil)), l.use, l.columns)
+}
+
+// answerRows appends the rows of a statement and its CommandComplete.
+func (x *session) answerRows(frames []byte, u *use, columns []answer.Column) ([]byte, error) {
+	if err := x.begun(u); err != nil {
 		return frames, err
 	}
-	for _, row := range st.Answer.Rows {
-		if frames, err = x.answerRow(frames, l.use, l.columns, row, nil, readOnly); err != nil {
+	rows := u.statement.Answer.Rows
+	for _, row := range rows {
+		var err error
+		if frames, err = answer.Row(frames, row, columns, nil, u.params, u.call, u.field); err != nil {
 			return frames, err
 		}
 	}
-	return wire.AppendCommandComplete(frames, fmt.Sprintf("SELECT %d", len(st.Answer.Rows))), nil
+	return appendSelected(frames, len(rows)), nil
 }
 
-// answerRow appends one DataRow. Only calls of that row are evaluated.
-func (x *session) answerRow(frames []byte, u *use, columns []answer.Column, row []sqlrewrite.Expr, formats []int16, readOnly bool) ([]byte, error) {
-	return answer.Row(frames, row, columns, formats, u.params,
-		func(i int) (int64, bool, error) {
-			r, err := x.evaluate(u, i, readOnly)
-			return r.value, r.null, err
-		},
-		func(name string) (any, error) {
-			state, err := x.state(u.relations[u.statement.Answer.Read])
-			if err != nil {
-				return nil, err
-			}
-			switch name {
-			case "last_value":
-				return state.LastValue, nil
-			case "log_cnt":
-				return state.LogCnt, nil
-			default:
-				return state.IsCalled, nil
-			}
-		})
+// appendSelected appends the CommandComplete of a SELECT.
+func appendSelected(frames []byte, rows int) []byte {
+	if rows == 1 {
+		return append(frames, 'C', 0, 0, 0, 13, 'S', 'E', 'L', 'E', 'C', 'T', ' ', '1', 0)
+	}
+	return wire.AppendCommandComplete(frames, "SELECT "+strconv.Itoa(rows))
 }
 
 // fields describes the columns of an answer.

@@ -73,7 +73,7 @@ func (x *session) upstreamMessage(typ byte, body int) error {
 		return err
 	}
 	if owed && completes(typ, head.kind) {
-		return x.flight.done(x.writeOut)
+		return x.flight.done(x.write)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (x *session) relayReady(head expectation, owed bool, body int) error {
 	if !owed {
 		return nil
 	}
-	return x.flight.ready(x.writeOut)
+	return x.flight.ready(x.write)
 }
 
 // collect puts a row that answers a question of ours into its reply.

@@ -77,7 +77,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	s.mu.Lock()
 	if s.closing {
 		s.mu.Unlock()
-		return errors.Join(net.ErrClosed, l.Close())
+		return l.Close()
 	}
 	s.listeners[l] = struct{}{}
 	s.mu.Unlock()

@@ -50,6 +50,10 @@ type session struct {
 	portals  map[string]*portal    // those that are answered here or need attention; the upstream knows the others
 	names    names
 	values   values
+	answers  map[*sqlrewrite.Statement]*ready
+	frames   []byte    // of an answer being made
+	bound    wire.Bind // the last Bind that was decoded
+	unnamed  portal
 	access   access
 	pending  *pending // sequence DDL that is not committed yet; nil when there is none
 	muted    bool     // statements of one Query run one by one: their ReadyForQuery is not the client's
@@ -65,7 +69,8 @@ type session struct {
 	flight flight
 	outMu  sync.Mutex
 	out    *wire.Writer
-	status atomic.Uint32 // of the last ReadyForQuery
+	status atomic.Uint32      // of the last ReadyForQuery
+	write  func([]byte) error // writeOut
 	loggedIn,
 	fatal atomic.Bool // FATAL was relayed: nothing of ours follows it
 	local localWait
@@ -85,8 +90,10 @@ type batch struct {
 
 // localWait makes a wait for the store cancellable from another connection.
 type localWait struct {
-	mu     sync.Mutex
-	cancel context.CancelFunc // nil while nothing waits
+	mu      sync.Mutex
+	waiting bool
+	ctx     context.Context // of the next wait; made anew after it was cancelled
+	cancel  context.CancelFunc
 }
 
 func stack() string { return string(debug.Stack()) }
@@ -116,6 +123,7 @@ func (s *Server) run(ctx context.Context, client net.Conn, in *wire.Reader, st *
 		up: wire.NewWriter(upstream), out: wire.NewWriter(client),
 		prepared: make(map[string]*statement), portals: make(map[string]*portal),
 	}
+	x.write = x.writeOut
 	x.flight.init()
 	x.in = in
 	in.SetBeforeRead(x.flushAll)
@@ -298,7 +306,7 @@ func (x *session) begin(e expectation) {
 
 // respond answers the client in its turn.
 func (x *session) respond(frames []byte) error {
-	return x.flight.respond(frames, x.writeOut)
+	return x.flight.respond(frames, x.write)
 }
 
 // writeOut appends frames to what leaves for the client next.
@@ -338,25 +346,30 @@ func (x *session) transaction() (byte, bool) {
 	return byte(x.status.Load()), true
 }
 
-// wait returns a context for one local operation that a cancel request or the end of the session ends.
-func (x *session) wait() (context.Context, func()) {
-	ctx, cancel := context.WithCancel(x.ctx)
-	x.local.mu.Lock()
-	x.local.cancel = cancel
-	x.local.mu.Unlock()
-	return ctx, func() {
-		x.local.mu.Lock()
-		x.local.cancel = nil
-		x.local.mu.Unlock()
-		cancel()
+// wait returns a context for one local operation, which a cancel request or the end of the session ends. The operation is
+// over when waited is called.
+func (x *session) wait() context.Context {
+	l := &x.local
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil || l.ctx.Err() != nil {
+		l.ctx, l.cancel = context.WithCancel(x.ctx)
 	}
+	l.waiting = true
+	return l.ctx
+}
+
+func (x *session) waited() {
+	x.local.mu.Lock()
+	x.local.waiting = false
+	x.local.mu.Unlock()
 }
 
 // cancelLocal ends a local wait, when there is one.
 func (x *session) cancelLocal() {
 	x.local.mu.Lock()
 	defer x.local.mu.Unlock()
-	if x.local.cancel != nil {
+	if x.local.waiting {
 		x.local.cancel()
 	}
 }

@@ -63,6 +63,11 @@ type use struct {
 	sequences []*sequencer.Sequence // per call: nil for lastval and NULL names
 	relations []*sequencer.Sequence // per read: nil when it is not ours
 	params    []answer.Param
+	readOnly  bool // the transaction is
+
+	// call and field evaluate a call and a column of a relation for a row of the answer.
+	call  func(i int) (int64, bool, error)
+	field func(name string) (any, error)
 }
 
 // resolveUse finds out which calls and reads of a statement are ours. A call whose name is a parameter, and lastval, are
@@ -74,6 +79,11 @@ func (x *session) resolveUse(st *sqlrewrite.Statement, params []answer.Param, bo
 		sequences: make([]*sequencer.Sequence, len(st.Calls)),
 		relations: make([]*sequencer.Sequence, len(st.Reads)),
 	}
+	u.call = func(i int) (int64, bool, error) {
+		r, err := x.evaluate(u, i)
+		return r.value, r.null, err
+	}
+	u.field = func(name string) (any, error) { return x.field(u, name) }
 	for i := range st.Calls {
 		c := &st.Calls[i]
 		switch {
@@ -220,8 +230,43 @@ func functionName(f sqlrewrite.Function) string {
 	}
 }
 
-// evaluate carries out call i of u. readOnly says that the transaction is.
-func (x *session) evaluate(u *use, i int, readOnly bool) (result, error) {
+// begun notes that a statement begins to run: whether its transaction is read-only, where it would have to write.
+func (x *session) begun(u *use) error {
+	u.readOnly = false
+	if u.statement.Explain {
+		return nil
+	}
+	for i := range u.statement.Calls {
+		switch u.statement.Calls[i].Function {
+		case sqlrewrite.Nextval, sqlrewrite.Setval:
+			if u.sequences[i] != nil {
+				var err error
+				u.readOnly, err = x.readOnly()
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// field is a column of the relation that an answer reads.
+func (x *session) field(u *use, name string) (any, error) {
+	state, err := x.state(u.relations[u.statement.Answer.Read])
+	if err != nil {
+		return nil, err
+	}
+	switch name {
+	case "last_value":
+		return state.LastValue, nil
+	case "log_cnt":
+		return state.LogCnt, nil
+	default:
+		return state.IsCalled, nil
+	}
+}
+
+// evaluate carries out call i of u.
+func (x *session) evaluate(u *use, i int) (result, error) {
 	c := &u.statement.Calls[i]
 	sequence := u.sequences[i]
 	switch {
@@ -241,18 +286,18 @@ func (x *session) evaluate(u *use, i int, readOnly bool) (result, error) {
 		}
 		return result{value: v}, nil
 	case sqlrewrite.Setval:
-		value, called, null, err := x.setvalArguments(u, i, readOnly)
+		value, called, null, err := x.setvalArguments(u, i)
 		if null || err != nil {
 			return result{null: true}, err
 		}
-		if readOnly {
+		if u.readOnly {
 			return result{}, errReadOnly("setval()")
 		}
 		if err := x.checkPending(sequence); err != nil {
 			return result{}, err
 		}
-		ctx, done := x.wait()
-		defer done()
+		ctx := x.wait()
+		defer x.waited()
 		if err := sequence.Set(ctx, value, called); err != nil {
 			return result{}, x.stale(c, sequence, err)
 		}
@@ -261,14 +306,14 @@ func (x *session) evaluate(u *use, i int, readOnly bool) (result, error) {
 		}
 		return result{value: value}, nil
 	default:
-		if readOnly {
+		if u.readOnly {
 			return result{}, errReadOnly("nextval()")
 		}
 		if err := x.checkPending(sequence); err != nil {
 			return result{}, err
 		}
-		ctx, done := x.wait()
-		defer done()
+		ctx := x.wait()
+		defer x.waited()
 		v, err := sequence.Next(ctx)
 		if err != nil {
 			return result{}, x.stale(c, sequence, err)
@@ -287,10 +332,10 @@ func (x *session) stale(c *sqlrewrite.Call, sequence *sequencer.Sequence, err er
 }
 
 // setvalArguments takes the value and is_called of setval call i.
-func (x *session) setvalArguments(u *use, i int, readOnly bool) (value int64, called, null bool, err error) {
+func (x *session) setvalArguments(u *use, i int) (value int64, called, null bool, err error) {
 	c := &u.statement.Calls[i]
 	if j := u.inner(i); j >= 0 {
-		r, err := x.evaluate(u, j, readOnly)
+		r, err := x.evaluate(u, j)
 		if err != nil {
 			return 0, false, false, err
 		}

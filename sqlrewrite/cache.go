@@ -19,9 +19,15 @@ func NewCache(size int) *Cache {
 	return &Cache{plans: plans}
 }
 
+// Cached returns the plan of a text that was parsed before, or nil. It does not keep the text.
+func (c *Cache) Cached(text string) *Plan {
+	plan, _ := c.plans.Get(text)
+	return plan
+}
+
 // Parse is Parse for a text that may have been parsed before.
 func (c *Cache) Parse(text string) (*Plan, error) {
-	if plan, ok := c.plans.Get(text); ok {
+	if plan := c.Cached(text); plan != nil {
 		return plan, nil
 	}
 	plan, err := Parse(text)

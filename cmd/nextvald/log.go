@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"io"
+	stdlog "log"
 	"log/slog"
 	"sync"
 )
@@ -34,10 +35,18 @@ func (l *startLog) started() {
 	l.kept = nil
 }
 
+// newLogger makes the program's log. What libraries say by package log goes there too, for the curious.
 func newLogger(w io.Writer, s *settings) *slog.Logger {
+	logger := slog.New(newHandler(w, s))
+	stdlog.SetFlags(0)
+	stdlog.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer())
+	return logger
+}
+
+func newHandler(w io.Writer, s *settings) slog.Handler {
 	options := &slog.HandlerOptions{Level: s.logLevel}
 	if s.logFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
+		return slog.NewJSONHandler(w, options)
 	}
-	return slog.New(slog.NewTextHandler(w, options))
+	return slog.NewTextHandler(w, options)
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"strings"
+	"unsafe"
 )
 
 // Types of the messages that a client sends.
@@ -66,10 +68,21 @@ func DecodeParse(body []byte) (Parse, error) {
 	return m, d.end()
 }
 
-// DecodeBindNames returns the portal and the statement of a Bind body, without the rest.
-func DecodeBindNames(body []byte) (portal, statement string, err error) {
+// PeekParse views the name and the text of a Parse body, and counts its declared parameters. The strings are valid as
+// long as the body is.
+func PeekParse(body []byte) (name, query string, declared int, err error) {
 	d := decoder{body}
-	portal, statement = d.text(), d.text()
+	name, query = d.view(), d.view()
+	declared = int(d.uint16())
+	d.take(4 * declared)
+	return name, query, declared, d.end()
+}
+
+// PeekBind views the portal and the statement of a Bind body, or of its beginning. The strings are valid as long as the
+// body is.
+func PeekBind(body []byte) (portal, statement string, err error) {
+	d := decoder{body}
+	portal, statement = d.view(), d.view()
 	if d.rest == nil {
 		return "", "", ErrFormat
 	}
@@ -78,21 +91,34 @@ func DecodeBindNames(body []byte) (portal, statement string, err error) {
 
 // DecodeBind decodes a Bind body.
 func DecodeBind(body []byte) (Bind, error) {
+	var m Bind
+	err := m.Decode(body)
+	return m, err
+}
+
+// Decode decodes a Bind body, reusing m's memory.
+func (m *Bind) Decode(body []byte) error {
 	d := decoder{body}
-	m := Bind{Portal: d.text(), Statement: d.text()}
-	m.ParameterFormats = d.formats()
+	m.Portal, m.Statement = again(m.Portal, d.view()), again(m.Statement, d.view())
+	m.ParameterFormats = d.formats(m.ParameterFormats[:0])
 	n := int(d.uint16())
 	if n*4 > len(d.rest) {
-		return Bind{}, ErrFormat
+		return ErrFormat
 	}
-	if n > 0 {
-		m.Parameters = make([][]byte, n)
-		for i := range m.Parameters {
-			m.Parameters[i] = d.value()
-		}
+	m.Parameters = m.Parameters[:0]
+	for range n {
+		m.Parameters = append(m.Parameters, d.value())
 	}
-	m.ResultFormats = d.formats()
-	return m, d.end()
+	m.ResultFormats = d.formats(m.ResultFormats[:0])
+	return d.end()
+}
+
+// again is old when a view has the same text, so that only a new text is copied.
+func again(old, view string) string {
+	if old == view {
+		return old
+	}
+	return strings.Clone(view)
 }
 
 // DecodeTarget decodes the body of a Describe or Close: 'S' for a statement or 'P' for a portal, and its name.
@@ -210,13 +236,16 @@ func (d *decoder) take(n int) []byte {
 	return part
 }
 
-func (d *decoder) text() string {
+func (d *decoder) text() string { return strings.Clone(d.view()) }
+
+// view takes a text without copying it.
+func (d *decoder) view() string {
 	i := bytes.IndexByte(d.rest, 0)
 	if i < 0 {
 		d.rest = nil
 		return ""
 	}
-	s := string(d.rest[:i])
+	s := unsafe.String(unsafe.SliceData(d.rest), i)
 	d.rest = d.rest[i+1:]
 	return s
 }
@@ -237,17 +266,15 @@ func (d *decoder) uint32() uint32 {
 	return binary.BigEndian.Uint32(b)
 }
 
-func (d *decoder) formats() []int16 {
+// formats takes a list of format codes and appends them to codes.
+func (d *decoder) formats(codes []int16) []int16 {
 	n := int(d.uint16())
-	if n == 0 || n*2 > len(d.rest) {
-		if n != 0 {
-			d.rest = nil
-		}
-		return nil
+	if n*2 > len(d.rest) {
+		d.rest = nil
+		return codes
 	}
-	codes := make([]int16, n)
-	for i := range codes {
-		codes[i] = int16(d.uint16())
+	for range n {
+		codes = append(codes, int16(d.uint16()))
 	}
 	return codes
 }

@@ -127,7 +127,8 @@ func FuzzDecode(f *testing.F) {
 		if values, err := DecodeDataRow(body); err == nil {
 			require.Equal(t, body, AppendDataRow(nil, values...)[HeaderLen:])
 		}
-		_, _, _ = DecodeBindNames(body)
+		_, _, _ = PeekBind(body)
+		_, _, _, _ = PeekParse(body)
 		_, _, _ = DecodeParameterStatus(body)
 		_ = ErrorField(body, 'P')
 		frame := append([]byte{TypeErrorResponse, 0, 0, 0, 0}, body...)

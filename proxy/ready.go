@@ -1,0 +1,104 @@
+package proxy
+
+import (
+	"slices"
+
+	"github.com/nextvald/nextvald/proxy/answer"
+	"github.com/nextvald/nextvald/proxy/wire"
+	"github.com/nextvald/nextvald/sequencer"
+	"github.com/nextvald/nextvald/sqlrewrite"
+)
+
+// maxReady bounds how many statements a session keeps ready.
+const maxReady = 256
+
+// ready is a statement without parameters that was answered here before: what its names mean, and what its result looks
+// like. It serves until the meaning of names may have changed.
+type ready struct {
+	use     *use
+	columns []answer.Column
+	// descriptions are its RowDescriptions: for results as text, and all in binary.
+	descriptions [2][]byte
+	// statement is the unnamed prepared statement of the text.
+	statement *statement
+	// sequences are those that it uses, and names what they were called when it was made.
+	sequences []*sequencer.Sequence
+	names     []sequencer.Name
+}
+
+// makeReady keeps a statement for its next time. lastval is left out: whose it is changes with every call.
+func (x *session) makeReady(u *use, columns []answer.Column) {
+	for i := range u.statement.Calls {
+		if u.statement.Calls[i].Function == sqlrewrite.Lastval {
+			return
+		}
+	}
+	if x.answers == nil || len(x.answers) >= maxReady {
+		x.answers = make(map[*sqlrewrite.Statement]*ready)
+	}
+	r := &ready{use: u, columns: columns}
+	for format := range r.descriptions {
+		r.descriptions[format] = wire.AppendRowDescription(nil, fields(u, columns, []int16{int16(format)}))
+	}
+	for _, s := range slices.Concat(u.sequences, u.relations) {
+		if s != nil {
+			r.sequences, r.names = append(r.sequences, s), append(r.names, s.Name())
+		}
+	}
+	x.answers[u.statement] = r
+}
+
+// kept returns a statement that was kept, when its sequences are still what its names mean.
+func (x *session) kept(st *sqlrewrite.Statement) *ready {
+	r := x.answers[st]
+	if r == nil || x.pending != nil {
+		return nil
+	}
+	for i, s := range r.sequences {
+		if now, err := x.lookup(r.names[i]); now != s || err != nil {
+			delete(x.answers, st)
+			return nil
+		}
+	}
+	return r
+}
+
+// keptStatement returns an unnamed statement of the text that was kept, where it may be prepared again.
+func (x *session) keptStatement(text string) *statement {
+	plan := x.srv.plans.Cached(text)
+	if plan == nil || len(plan.Statements) != 1 {
+		return nil
+	}
+	r := x.kept(&plan.Statements[0])
+	if r == nil || r.statement == nil || r.statement.dead.Load() {
+		return nil
+	}
+	if status, open := x.transaction(); !open || status == failed {
+		return nil
+	}
+	return r.statement
+}
+
+// describe returns the RowDescription for result formats.
+func (r *ready) describe(formats []int16) []byte {
+	switch {
+	case len(formats) == 0:
+		return r.descriptions[0]
+	case len(formats) == 1 && (formats[0] == 0 || formats[0] == 1):
+		return r.descriptions[formats[0]]
+	}
+	return wire.AppendRowDescription(nil, fields(r.use, r.columns, formats))
+}
+
+// answerReady answers a Query.
+func (x *session) answerReady(r *ready) error {
+	frames, err := x.answerRows(append(x.frames[:0], r.descriptions[0]...), r.use, r.columns)
+	x.frames = frames
+	if err != nil {
+		return x.failQuery(frames, err)
+	}
+	if !x.muted {
+		x.frames = wire.AppendReadyForQuery(frames, byte(x.status.Load()))
+	}
+	return x.respond(x.frames)
+}
