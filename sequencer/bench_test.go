@@ -2,11 +2,14 @@ package sequencer_test
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nextvald/nextvald/sequencer"
+	"github.com/nextvald/nextvald/sequencer/faultstore"
 	"github.com/nextvald/nextvald/sequencer/memstore"
 )
 
@@ -56,4 +59,24 @@ func BenchmarkNext(b *testing.B) {
 			})
 		})
 	}
+}
+
+// A strict sequence on a store of one millisecond's round trip, with 256 callers: they share requests.
+func BenchmarkStrict(b *testing.B) {
+	ctx := context.Background()
+	store := faultstore.New(memstore.New(), func(string) faultstore.Fault { return faultstore.Fault{Delay: time.Millisecond} })
+	r := open(b, store, sequencer.Config{})
+	s := create(b, r, "s", sequencer.Options{Cache: ptr[int64](1)})
+	b.SetParallelism(256 / runtime.GOMAXPROCS(0))
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := s.Next(ctx); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "values/s")
+	b.ReportMetric(float64(b.N)/float64(r.Stats().Leases), "values/lease")
 }

@@ -2,6 +2,7 @@ package sequencer
 
 import (
 	"context"
+	"runtime"
 	"time"
 )
 
@@ -88,6 +89,9 @@ func (s *Sequence) combine() {
 		s.callers = append(batch, s.callers...)
 		s.broadcast()
 		s.mu.Unlock()
+		// Those who were answered may come again at once: with a chance to run before the next lease is sent they share it,
+		// where otherwise they would take turns with those who waited meanwhile, half of them at a time.
+		runtime.Gosched()
 		if !s.r.rest(pause) {
 			s.mu.Lock()
 			s.answer(s.callers, nil, errShuttingDown)
