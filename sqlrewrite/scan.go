@@ -1,6 +1,10 @@
 package sqlrewrite
 
-import "strings"
+import (
+	"strings"
+	"sync"
+	"unsafe"
+)
 
 // Traits is a set of hints that the words of a text give about it. A hint may be wrong; one that is missing is not.
 type Traits uint32
@@ -12,38 +16,41 @@ const (
 	HasSequenceDDL
 	// HasKnownName: a word for which known is true.
 	HasKnownName
-	// HasCreate: the statement may create or rename a relation.
+	// HasCreate: the statement may create, rename or move a relation.
 	HasCreate
 	// HasTransaction: it may begin or end a transaction or set a savepoint.
 	HasTransaction
 	// HasDeallocate: DEALLOCATE or DISCARD.
 	HasDeallocate
-	// HasSession: it may change search_path, role, the temporary schema or what schemas exist, now or by ending what
-	// changed them.
+	// HasSession: it may change search_path, role, the temporary schema or what schemas exist, now or by undoing what
+	// changed them: SET, RESET, DISCARD, set_config, ROLLBACK, DDL of schemas, ALTER, DROP, and CALL and DO, which may
+	// hold any of these. A COMMIT ends what SET LOCAL changed, and a function may change settings unseen.
 	HasSession
-	// HasReadOnly: it may change the access mode of the open transaction.
+	// HasReadOnly: it may change the access mode of the open transaction: SET, RESET, set_config, CALL and DO. The mode
+	// that BEGIN names is in Transaction.
 	HasReadOnly
 )
 
-// anywhere are hints that a word gives wherever it stands, opening those that it gives as the first of a statement.
-// All in lower case.
-var (
-	anywhere = map[string]Traits{
-		"nextval": HasCall, "currval": HasCall, "lastval": HasCall, "setval": HasCall,
-		"sequence": HasSequenceDDL,
-		"create":   HasCreate, "rename": HasCreate, "schema": HasCreate | HasSession,
-		"into": hintInto, "insert": hintTarget, "merge": hintTarget,
-		"set_config": HasSession | HasReadOnly,
-	}
-	opening = map[string]Traits{
-		"begin": HasTransaction, "start": HasTransaction, "commit": HasTransaction, "end": HasTransaction,
-		"rollback": HasTransaction | HasSession, "abort": HasTransaction | HasSession, "savepoint": HasTransaction,
-		"release": HasTransaction, "prepare": HasTransaction,
-		"deallocate": HasDeallocate, "discard": HasDeallocate | HasSession,
-		"set": HasSession | HasReadOnly, "reset": HasSession | HasReadOnly, "do": HasSession | HasReadOnly,
-		"call": HasSession | HasReadOnly, "drop": HasSession, "alter": HasSession,
-	}
-)
+// hint is what a word says wherever it stands, and what it says as the first of a statement.
+type hint struct{ anywhere, opening Traits }
+
+// hints are those of the words that have one, in lower case.
+var hints = map[string]hint{
+	"nextval": {anywhere: HasCall}, "currval": {anywhere: HasCall}, "lastval": {anywhere: HasCall}, "setval": {anywhere: HasCall},
+	"sequence": {anywhere: HasSequenceDDL},
+	"create":   {anywhere: HasCreate}, "rename": {anywhere: HasCreate}, "schema": {anywhere: HasCreate | HasSession},
+	"into": {anywhere: hintInto}, "insert": {anywhere: hintTarget}, "merge": {anywhere: hintTarget},
+	"set_config": {anywhere: HasSession | HasReadOnly},
+
+	"begin": {opening: HasTransaction}, "start": {opening: HasTransaction}, "commit": {opening: HasTransaction},
+	"end": {opening: HasTransaction}, "rollback": {opening: HasTransaction | HasSession},
+	"abort": {opening: HasTransaction | HasSession}, "savepoint": {opening: HasTransaction},
+	"release": {opening: HasTransaction}, "prepare": {opening: HasTransaction},
+	"deallocate": {opening: HasDeallocate}, "discard": {opening: HasDeallocate | HasSession},
+	"set": {opening: HasSession | HasReadOnly}, "reset": {opening: HasSession | HasReadOnly},
+	"do": {opening: HasSession | HasReadOnly}, "call": {opening: HasSession | HasReadOnly},
+	"drop": {opening: HasSession}, "alter": {opening: HasSession | HasCreate},
+}
 
 // INTO creates a table only where it is not that of INSERT or MERGE: Scan counts both.
 const (
@@ -51,83 +58,208 @@ const (
 	hintTarget
 )
 
-const (
-	// longestHint is the length of the longest word with a hint.
-	longestHint = len("deallocate")
-	// longestName is PostgreSQL's NAMEDATALEN - 1, in bytes.
-	longestName = 63
-)
+// longestName is PostgreSQL's NAMEDATALEN - 1, in bytes.
+const longestName = 63
 
-// class says what a byte is in a word.
-const (
-	classOther = iota
-	classWord
-	classUpper
-)
+// hintLengths holds the lengths of the words with a hint, as bits, by their first letter in either case.
+var hintLengths = func() (lengths [256]uint16) {
+	for word := range hints {
+		lengths[word[0]] |= 1 << len(word)
+		lengths[word[0]-'a'+'A'] |= 1 << len(word)
+	}
+	return lengths
+}()
 
+// classes say what each byte is in a word.
 var classes = func() (c [256]uint8) {
 	for b := range c {
 		switch {
 		case b >= 'A' && b <= 'Z':
 			c[b] = classUpper
-		case b >= 'a' && b <= 'z', b >= '0' && b <= '9', b == '_', b == '$', b >= 0x80:
-			c[b] = classWord
+		case b >= '0' && b <= '9':
+			c[b] = classDigit
+		case b == '$':
+			c[b] = classDollar
+		case b >= 'a' && b <= 'z', b == '_', b >= 0x80:
+			c[b] = classLower
 		}
 	}
 	return c
 }()
 
+// Classes of bytes; a word's are joined.
+const (
+	classLower uint8 = 1 << iota
+	classUpper
+	classDigit
+	classDollar
+)
+
 // Scan collects the hints of a text's words, wherever they stand: in comments and strings too. known says whether a
-// word, or the contents of quotes, may be the name of a sequence; it may be nil. Scan allocates nothing.
+// word, or the contents of quotes, may be the name of a sequence; it may be nil, and must not keep the word. Scan
+// allocates nothing.
 func Scan(text string, known func(word string) bool) Traits {
-	var (
-		traits        Traits
-		into, targets int
-		opens         = true // the next word is the first of a statement
-	)
-	for i := 0; i < len(text); {
-		if classes[text[i]] == classOther {
-			switch b := text[i]; {
-			case b == '"':
-				traits |= quotedHint(text, i, known)
-			case b == ';':
-				opens = true
-			case opens && (b == '-' || b == '/'):
-				end := comment(text, i)
-				traits |= Scan(text[i+1:end], known) // a comment may hold a name, and its words do no harm
-				i = end
-				continue
-			}
-			i++
-			continue
-		}
-		start, upper := i, false
-		for i < len(text) {
-			c := classes[text[i]]
-			if c == classOther {
-				break
-			}
-			upper = upper || c == classUpper
-			i++
-		}
-		hint := wordHint(text[start:i], upper, opens, known)
-		opens = false
-		if hint&hintInto != 0 {
-			into++
-		}
-		if hint&hintTarget != 0 {
-			targets++
-		}
-		traits |= hint &^ (hintInto | hintTarget)
+	s := scanner{known: known, opens: true}
+	s.scan(text)
+	if s.name != nil {
+		nameBuffers.Put(s.name)
 	}
-	if into > targets {
+	traits := s.traits &^ (hintInto | hintTarget)
+	if s.into > s.targets {
 		traits |= HasCreate
 	}
 	return traits
 }
 
-// comment is the end of a comment that begins at text[at], or at+1 where none does.
-func comment(text string, at int) int {
+// scanner is the state of a Scan.
+type scanner struct {
+	known         func(word string) bool
+	traits        Traits
+	into, targets int  // how often INTO, and INSERT and MERGE, appear
+	opens         bool // the next word is the first of a statement
+	name          *nameBuffer
+}
+
+// nameBuffer holds a name that does not stand in the text as it is, and a byte more that shows that it is too long.
+type nameBuffer [longestName + 1]byte
+
+var nameBuffers = sync.Pool{New: func() any { return new(nameBuffer) }}
+
+func (s *scanner) scan(text string) {
+	comment := 0 // the end of the last comment before a statement's first word
+	for i := 0; i < len(text); {
+		class := classes[text[i]]
+		if class == 0 {
+			switch b := text[i]; {
+			case b == '"':
+				s.quoted(text, i)
+			case b == ';':
+				s.opens = true
+			case s.opens && i >= comment && (b == '-' || b == '/'):
+				comment = commentEnd(text, i)
+			}
+			i++
+			continue
+		}
+		start := i
+		for i++; i < len(text); i++ {
+			c := classes[text[i]]
+			if c == 0 {
+				break
+			}
+			class |= c
+		}
+		if class&^(classDigit|classDollar) != 0 { // else a number or parameter
+			s.word(text[start:i], class)
+		}
+		s.opens = s.opens && start < comment
+	}
+}
+
+// word adds the hint of a word of these classes.
+func (s *scanner) word(word string, class uint8) {
+	if class&classDollar != 0 {
+		s.pieces(word, class&^classDollar)
+	}
+	whole := word
+	if len(word) > longestName {
+		word = truncateName(word)
+	}
+	mayHint := len(whole) < 16 && hintLengths[word[0]]>>len(whole)&1 != 0
+	if s.known == nil && !mayHint {
+		return
+	}
+	if class&classUpper != 0 {
+		word = s.lower(word)
+	}
+	if mayHint {
+		h := hints[word]
+		s.traits |= h.anywhere
+		if s.opens {
+			s.traits |= h.opening
+		}
+		switch h.anywhere {
+		case hintInto:
+			s.into++
+		case hintTarget:
+			s.targets++
+		}
+	}
+	if s.traits&HasKnownName == 0 && s.known != nil && s.known(word) {
+		s.traits |= HasKnownName
+	}
+}
+
+// pieces adds the hints of a word's parts between dollar signs: they may be the quotes of a string.
+func (s *scanner) pieces(word string, class uint8) {
+	for word != "" {
+		piece, rest, _ := strings.Cut(word, "$")
+		if strings.Trim(piece, "0123456789") != "" {
+			s.word(piece, class)
+		}
+		word = rest
+	}
+}
+
+// lower is a word in lower case, until the next call.
+func (s *scanner) lower(word string) string {
+	buffer := s.buffer()
+	for i := range len(word) {
+		b := word[i]
+		if b >= 'A' && b <= 'Z' {
+			b += 'a' - 'A'
+		}
+		buffer[i] = b
+	}
+	return unsafe.String(&buffer[0], len(word))
+}
+
+func (s *scanner) buffer() *nameBuffer {
+	if s.name == nil {
+		s.name = nameBuffers.Get().(*nameBuffer)
+	}
+	return s.name
+}
+
+// quoted adds the hint of what a double quote at text[at] may begin: a name that no word shows, for its blanks, upper
+// case or escapes.
+func (s *scanner) quoted(text string, at int) {
+	if at > 1 && text[at-1] == '&' && (text[at-2] == 'U' || text[at-2] == 'u') {
+		s.traits |= HasCall
+		return
+	}
+	if s.known == nil || s.traits&HasKnownName != 0 {
+		return
+	}
+	rest := text[at+1:]
+	end := strings.IndexByte(rest[:min(len(rest), longestName+1)], '"')
+	if end < 0 || end+1 < len(rest) && rest[end+1] == '"' {
+		rest = s.unquote(rest) // a quote in the name, or a name to be cut
+		end = len(rest)
+	}
+	if end > 0 && s.known(rest[:end]) {
+		s.traits |= HasKnownName
+	}
+}
+
+// unquote is the name that begins after a double quote, cut as PostgreSQL does, until the next call.
+func (s *scanner) unquote(text string) string {
+	buffer := s.buffer()
+	n := 0
+	for i := 0; i < len(text) && n < len(buffer); i++ {
+		if text[i] == '"' {
+			if i++; i == len(text) || text[i] != '"' {
+				break
+			}
+		}
+		buffer[n] = text[i]
+		n++
+	}
+	return truncateName(unsafe.String(&buffer[0], n))
+}
+
+// commentEnd is the end of a comment that begins at text[at], or at where none does.
+func commentEnd(text string, at int) int {
 	rest := text[at:]
 	switch {
 	case strings.HasPrefix(rest, "--"):
@@ -136,7 +268,8 @@ func comment(text string, at int) int {
 		}
 		return len(text)
 	case strings.HasPrefix(rest, "/*"):
-		for i, depth := at+2, 1; i+1 < len(text); i++ {
+		depth := 1
+		for i := at + 2; i+1 < len(text); i++ {
 			switch text[i : i+2] {
 			case "/*":
 				depth++
@@ -151,67 +284,5 @@ func comment(text string, at int) int {
 		}
 		return len(text)
 	}
-	return at + 1
-}
-
-// wordHint is the hint of one word.
-func wordHint(word string, upper, opens bool, known func(string) bool) (traits Traits) {
-	if len(word) > longestName {
-		return 0
-	}
-	if upper {
-		var folded [longestName]byte
-		for i := range len(word) {
-			b := word[i]
-			if b >= 'A' && b <= 'Z' {
-				b += 'a' - 'A'
-			}
-			folded[i] = b
-		}
-		lower := folded[:len(word)]
-		if len(word) <= longestHint {
-			traits = anywhere[string(lower)]
-			if opens {
-				traits |= opening[string(lower)]
-			}
-		}
-		if known != nil && known(string(lower)) {
-			traits |= HasKnownName
-		}
-		return traits
-	}
-	if len(word) <= longestHint {
-		traits = anywhere[word]
-		if opens {
-			traits |= opening[word]
-		}
-	}
-	if known != nil && known(word) {
-		traits |= HasKnownName
-	}
-	return traits
-}
-
-// quotedHint is the hint of what a double quote at text[at] may begin: a name that no word shows, for its blanks,
-// upper case or escapes.
-func quotedHint(text string, at int, known func(string) bool) Traits {
-	if at > 1 && text[at-1] == '&' && (text[at-2] == 'U' || text[at-2] == 'u') {
-		return HasCall
-	}
-	if known == nil {
-		return 0
-	}
-	for end := at + 1; end < len(text) && end-at <= longestName+1; end++ {
-		if text[end] != '"' {
-			continue
-		}
-		if end+1 < len(text) && text[end+1] == '"' {
-			return HasKnownName // a quote in the name: rare enough to look closer
-		}
-		if end > at+1 && known(text[at+1:end]) {
-			return HasKnownName
-		}
-		return 0
-	}
-	return 0
+	return at
 }
