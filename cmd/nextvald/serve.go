@@ -34,7 +34,7 @@ func serveCommand(environ []string, stderr io.Writer) *cobra.Command {
 			return serve(cmd.Context(), s, stderr)
 		},
 	}
-	addFlags(cmd.Flags())
+	addFlags(cmd)
 	return cmd
 }
 

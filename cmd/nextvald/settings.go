@@ -15,7 +15,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // settings is how serve is told to run.
@@ -121,7 +120,8 @@ func envName(key string) string {
 }
 
 // addFlags adds a flag for every setting. All are plain strings: they are checked later, as those from elsewhere are.
-func addFlags(flags *pflag.FlagSet) {
+func addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.String(configKey, "", "YAML `FILE` of settings")
 	for _, s := range table {

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,7 +27,7 @@ func read(t *testing.T, file string, environ []string, args ...string) (*setting
 		s, err = readSettings(cmd, environ)
 		return err
 	}, SilenceErrors: true, SilenceUsage: true}
-	addFlags(cmd.Flags())
+	addFlags(cmd)
 	cmd.SetArgs(append([]string{}, args...))
 	err := cmd.Execute()
 	return s, err
@@ -110,6 +112,19 @@ func TestEverySettingInEveryPlace(t *testing.T) {
 func TestNamesOfASetting(t *testing.T) {
 	assert.Equal(t, "sequences-cache-one", flagName("sequences.cache_one"))
 	assert.Equal(t, "NEXTVALD_SEQUENCES_CACHE_ONE", envName("sequences.cache_one"))
+}
+
+func TestTheDocsListEverySetting(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/configuration.md")
+	require.NoError(t, err)
+	for _, row := range table {
+		value := " "
+		if row.value != "" {
+			value = " `" + row.value + "` "
+		}
+		assert.Contains(t, string(docs), fmt.Sprintf("| `%s` | `%s` | `--%s` |%s|", row.key, envName(row.key), flagName(row.key), value))
+	}
+	assert.Equal(t, len(table)+1, strings.Count(string(docs), "| `--"), "a row for a setting that does not exist")
 }
 
 func TestVariablesOfOthersAreLeftAlone(t *testing.T) {
