@@ -301,6 +301,10 @@ func columnName(n *pg_query.Node) (name string, strength int) {
 		}
 		names := e.TypeCast.TypeName.Names
 		return names[len(names)-1].GetString_().GetSval(), 1
+	case *pg_query.Node_CollateClause:
+		return columnName(e.CollateClause.Arg)
+	case *pg_query.Node_CoalesceExpr:
+		return "coalesce", 2
 	}
 	return "", 0
 }
