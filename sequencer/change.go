@@ -32,7 +32,7 @@ func (s *Sequence) alter(ctx context.Context, o Options) error {
 		if err != nil {
 			return err
 		}
-		item.Definition, item.Mode = d, mode(d)
+		item.Definition, item.Mode = d, s.r.cfg.policy(s.Name(), d).Mode
 		item.place(at)
 		if (d.Increment < 0) != (old.Increment < 0) && item.High != nil {
 			// Which value was the furthest in the new direction is not known.
@@ -44,14 +44,6 @@ func (s *Sequence) alter(ctx context.Context, o Options) error {
 		}
 		return nil
 	})
-}
-
-// mode is the order of values that a definition asks for.
-func mode(d Definition) Mode {
-	if d.Strict() {
-		return Strict
-	}
-	return Cached
 }
 
 // Times that a change waits for the members' word: one that might give out values again, and any other.

@@ -25,6 +25,12 @@ type Config struct {
 	// Defaults: 100, 10,000,000 and 30 s.
 	MinLease, MaxLease int64
 	LeaseTarget        time.Duration
+	// Mode is that of sequences for which nothing else says one. Default: Cached.
+	Mode Mode
+	// CacheOneIsCached makes CACHE 1, which every dump of PostgreSQL's carries, mean no more than no CACHE clause.
+	CacheOneIsCached bool
+	// Policies tune sequences by their names; the first that matches counts.
+	Policies []PolicyRule
 	// PollInterval is how often the feed is read. Default: 250 ms.
 	PollInterval time.Duration
 	// MemberID names the process among those that share the namespace. A process that starts with the id of another one
@@ -81,6 +87,7 @@ func (c *Config) setDefaults() {
 	orDefault(&c.MinLease, 100)
 	orDefault(&c.MaxLease, 10_000_000)
 	orDefault(&c.LeaseTarget, 30*time.Second)
+	orDefault(&c.Mode, Cached)
 	orDefault(&c.PollInterval, 250*time.Millisecond)
 	orDefault(&c.AbsentFor, time.Second)
 	orDefault(&c.MaxOffline, 5*time.Minute)
@@ -111,6 +118,7 @@ func (c *Config) validate() error {
 		{"MinLease", c.MinLease, c.MinLease >= 1 && c.MinLease <= c.MaxLease},
 		{"MaxLease", c.MaxLease, c.MaxLease <= maxBlock},
 		{"LeaseTarget", c.LeaseTarget, c.LeaseTarget > 0},
+		{"Mode", c.Mode, c.Mode == Cached || c.Mode == Strict},
 		{"PollInterval", c.PollInterval, c.PollInterval > 0},
 		{"MaxOffline", c.MaxOffline, c.MaxOffline >= 10*time.Second},
 		{"AbsentFor", c.AbsentFor, c.AbsentFor > 0 && c.AbsentFor <= time.Second},
@@ -119,7 +127,7 @@ func (c *Config) validate() error {
 			return fmt.Errorf("sequencer: %s of %v is out of range", f.name, f.value)
 		}
 	}
-	return nil
+	return c.checkPolicies()
 }
 
 // pause is the wait after the nth failure in a row, from 1.

@@ -53,10 +53,12 @@ type Definition struct {
 	Start     int64
 	Increment int64 // never zero
 	Min, Max  int64 // inclusive; Min < Max
-	// Cache is the number that CACHE gave; 0 where the clause was not written. 1 makes the sequence strict, a greater
-	// number fixes the size of its leases.
+	// Cache is the number that CACHE gave; 0 where the clause was not written. 1 makes the sequence strict (unless
+	// Config.CacheOneIsCached), a greater number fixes the size of its leases.
 	Cache int64
 	Cycle bool
+	// Policy is the sequence's own: SET (nextvald.<key> = <value>).
+	Policy Policy
 	// OwnedBy is the owning column as the caller wrote it, and Owner the owning role; both are only recorded.
 	OwnedBy, Owner string
 
@@ -76,6 +78,9 @@ type Options struct {
 	Cycle     *bool
 	OwnedBy   *string // empty: OWNED BY NONE
 	Owner     *string
+	// Set and Reset change the sequence's own policy: SET (nextvald.<key> = <value>), RESET (nextvald.<key>).
+	Set   []Setting
+	Reset []string
 }
 
 // Bound is a MINVALUE or MAXVALUE clause.
@@ -102,9 +107,6 @@ func Define(o Options) (Definition, error) {
 	}
 	return d, nil
 }
-
-// Strict reports whether values are handed out in real-time order across all processes (CACHE 1).
-func (d Definition) Strict() bool { return d.Cache == 1 }
 
 // begin is the value that a new sequence of this definition gives first.
 func (d Definition) begin() int64 {
@@ -276,6 +278,16 @@ func merge(d Definition, at cursor, o Options, create bool) (Definition, cursor,
 	}
 	if o.Owner != nil {
 		d.Owner = *o.Owner
+	}
+	for _, key := range o.Reset {
+		if err := d.Policy.Reset(key); err != nil {
+			return Definition{}, cursor{}, err
+		}
+	}
+	for _, setting := range o.Set {
+		if err := d.Policy.Set(setting); err != nil {
+			return Definition{}, cursor{}, err
+		}
 	}
 	return d, at, nil
 }

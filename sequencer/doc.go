@@ -58,8 +58,8 @@
 //	mode      cached or strict
 //	pos       the next value to lease, up to 128 bits: one increment past the bound when the sequence is exhausted
 //	high      the furthest value ever leased in this incarnation; absent before the first lease
-//	def       type, start, increment, min, max, cache, cycle, owned_by, owner, and fresh: the position at which
-//	          the sequence counts as not yet called
+//	def       type, start, increment, min, max, cache, cycle, owned_by, owner; policy: the sequence's own settings;
+//	          and fresh: the position at which it counts as not yet called
 //	oid       its OID
 //	db_oid, rel_oid, fence, holes    for a sequence that the upstream has too; absent for a virtual one
 //	created, changed                 times of creation and of the last change, for people

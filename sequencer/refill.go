@@ -65,35 +65,44 @@ func (s *Sequence) wanting() bool {
 	return left == 0 && s.demand > 0 || left < s.threshold() && !s.dry && s.leases > 0
 }
 
+// fixed is the size of leases that CACHE fixes, or 0. s.mu is held.
+func (s *Sequence) fixed() int64 {
+	if c := s.item.Definition.Cache; c > 1 {
+		return min(c, maxBlock)
+	}
+	return 0
+}
+
 // threshold is the number of values left at which the next block is leased. s.mu is held.
 func (s *Sequence) threshold() int64 {
-	t := max(int64(min(s.rate.perSecond()*s.r.cfg.BufferSeconds, maxBlock)), s.r.cfg.MinThreshold)
-	if c := s.item.Definition.Cache; c > 0 {
-		return min(t, c)
+	t := max(int64(min(s.rate.perSecond()*s.policy.BufferSeconds, maxBlock)), s.policy.MinThreshold)
+	if n := s.fixed(); n > 0 {
+		return min(t, n)
 	}
-	return min(t, s.r.cfg.MaxLease)
+	return min(t, s.policy.MaxLease)
 }
 
 // leaseSize is the number of values to ask for. s.mu is held.
 func (s *Sequence) leaseSize() int64 {
-	cfg := &s.r.cfg
-	now := cfg.Clock.Now()
+	p := &s.policy
+	now := s.r.cfg.Clock.Now()
 	if s.leases > 0 {
-		lasted := now.Sub(s.leasedAt)
+		lasted := now.Sub(s.leasedAt).Seconds()
 		// No more than the target's worth at the present rate, or a burst would be paid for with values lost in a crash.
-		enough := max(cfg.MinLease, int64(s.rate.perSecond()*cfg.LeaseTarget.Seconds()))
-		if lasted < cfg.LeaseTarget && s.size < enough {
-			s.size = min(2*s.size, enough, cfg.MaxLease)
+		enough := max(p.MinLease, int64(min(s.rate.perSecond()*p.LeaseSeconds, maxBlock)))
+		if lasted < p.LeaseSeconds && s.size < enough {
+			s.size = min(2*s.size, enough)
 		}
-		for ; lasted > 2*cfg.LeaseTarget && s.size > cfg.MinLease; lasted /= 2 {
-			s.size = max(s.size/2, cfg.MinLease)
+		for ; lasted > 2*p.LeaseSeconds && s.size > p.MinLease; lasted /= 2 {
+			s.size /= 2
 		}
 	}
 	s.leasedAt = now
-	if c := s.item.Definition.Cache; c > 0 {
-		return min(c, maxBlock)
+	s.size = min(max(s.size, p.MinLease), p.MaxLease)
+	if n := s.fixed(); n > 0 {
+		return n
 	}
-	return min(max(s.size, s.threshold(), s.demand), cfg.MaxLease)
+	return min(max(s.size, s.threshold(), s.demand), p.MaxLease)
 }
 
 // observe brings the rate up to date. s.mu is held.

@@ -291,7 +291,7 @@ func (r *Registry) bind(e Entry, item Item, epoch uint64) (*Sequence, error) {
 	}
 	d := r.databases[e.Name.Database]
 	if epoch >= r.unboundAt && (d == nil || epoch >= d.readAt) {
-		s.name.Store(&e.Name)
+		s.called(e.Name)
 		r.bindings.set(e.Name, binding{seq: s, epoch: epoch})
 		delete(r.absent, e.Name)
 		if d != nil {
@@ -375,7 +375,7 @@ func (r *Registry) Create(ctx context.Context, name Name, d Definition) (*Sequen
 	now := r.stamp()
 	item := Item{
 		Incarnation: r.incarnation(), Version: 1, State: Active, Source: FromStore, Kind: Virtual,
-		Mode: mode(d), Definition: d.stored(), OID: oid, Created: timeOf(now), Changed: now,
+		Mode: r.cfg.policy(name, d).Mode, Definition: d.stored(), OID: oid, Created: timeOf(now), Changed: now,
 	}
 	item.place(cursor{last: d.begin()})
 	if err := r.put(ctx, item, 0); err != nil {

@@ -28,6 +28,8 @@ type Sequence struct {
 	over error
 	// item is what is known of the stored item: read, or written, or brought forward by an own lease.
 	item Item
+	// policy is what holds by the item and the name.
+	policy Policy
 	// queue holds the stocks after current, in the order of their use.
 	queue []*stock
 	// spent counts the values claimed from stocks that are no longer current; leases counts blocks.
@@ -67,12 +69,19 @@ func newSequence(r *Registry, e Entry, item Item) *Sequence {
 		oid:         item.OID,
 		item:        item,
 		wake:        make(chan struct{}),
-		size:        r.cfg.MinLease,
 		rate:        newRate(r.cfg.Window, r.cfg.ShortWindow),
 	}
-	s.name.Store(&e.Name)
+	s.called(e.Name)
 	s.current.Store(newStock(Block{}, Position{}, 0))
 	return s
+}
+
+// called gives the sequence its name, by which policies are chosen.
+func (s *Sequence) called(n Name) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.name.Store(&n)
+	s.policy = s.r.cfg.policy(n, s.item.Definition)
 }
 
 // Name returns the sequence's name, as this process knows it.
@@ -368,6 +377,7 @@ func (s *Sequence) know(item Item) {
 	if item.Version != s.item.Version {
 		s.discard()
 		s.dry = false
+		s.policy = s.r.cfg.policy(s.Name(), item.Definition)
 	}
 	s.item = item
 }

@@ -30,16 +30,17 @@ type itemValue struct {
 }
 
 type defValue struct {
-	Type      string `json:"type"`
-	Start     int64  `json:"start"`
-	Increment int64  `json:"increment"`
-	Min       int64  `json:"min"`
-	Max       int64  `json:"max"`
-	Cache     int64  `json:"cache,omitempty"`
-	Cycle     bool   `json:"cycle,omitempty"`
-	OwnedBy   string `json:"owned_by,omitempty"`
-	Owner     string `json:"owner,omitempty"`
-	Fresh     *int64 `json:"fresh,omitempty"`
+	Type      string            `json:"type"`
+	Start     int64             `json:"start"`
+	Increment int64             `json:"increment"`
+	Min       int64             `json:"min"`
+	Max       int64             `json:"max"`
+	Cache     int64             `json:"cache,omitempty"`
+	Cycle     bool              `json:"cycle,omitempty"`
+	OwnedBy   string            `json:"owned_by,omitempty"`
+	Owner     string            `json:"owner,omitempty"`
+	Fresh     *int64            `json:"fresh,omitempty"`
+	Policy    map[string]string `json:"policy,omitempty"`
 }
 
 type rangeValue struct {
@@ -61,6 +62,12 @@ func encodeItem(it sequencer.Item) ([]byte, error) {
 	}
 	for _, h := range it.Holes {
 		v.Holes = append(v.Holes, rangeValue(h))
+	}
+	for _, setting := range d.Policy.Settings() {
+		if v.Def.Policy == nil {
+			v.Def.Policy = map[string]string{}
+		}
+		v.Def.Policy[setting.Key] = setting.Value
 	}
 	return json.Marshal(v)
 }
@@ -98,6 +105,11 @@ func (v itemValue) item(incarnation string) (sequencer.Item, error) {
 	}
 	for _, h := range v.Holes {
 		it.Holes = append(it.Holes, sequencer.Range(h))
+	}
+	for key, value := range v.Def.Policy {
+		if err := it.Definition.Policy.Set(sequencer.Setting{Key: key, Value: value}); err != nil {
+			return sequencer.Item{}, err
+		}
 	}
 	return it, it.Check()
 }

@@ -27,6 +27,13 @@ func encodeItem(it sequencer.Item) attributes {
 	if it.Fresh != nil {
 		def["fresh"] = number(*it.Fresh)
 	}
+	if settings := d.Policy.Settings(); len(settings) > 0 {
+		policy := attributes{}
+		for _, setting := range settings {
+			policy[setting.Key] = text(setting.Value)
+		}
+		def["policy"] = &types.AttributeValueMemberM{Value: policy}
+	}
 	item := attributes{
 		"fmt":     number(layout.Format),
 		"rev":     number(it.Rev),
@@ -107,6 +114,15 @@ func decodeItem(incarnation string, got attributes) (sequencer.Item, error) {
 		for _, h := range holes.Value {
 			it.Holes = append(it.Holes, d.rangeOf(h))
 		}
+	}
+	if def.item["policy"] != nil {
+		policy := decoder{item: def.dict("policy"), err: def.err}
+		for key := range policy.item {
+			if value := policy.text(key); policy.err == nil {
+				policy.err = it.Definition.Policy.Set(sequencer.Setting{Key: key, Value: value})
+			}
+		}
+		def.err = policy.err
 	}
 	err := d.err
 	if err == nil {

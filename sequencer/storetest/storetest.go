@@ -120,6 +120,9 @@ func itemsAreKeptWhole(t *testing.T, o Opener) {
 	full.Definition.Cache = math.MaxInt64
 	full.Definition.Cycle = true
 	full.Definition.OwnedBy, full.Definition.Owner = `public."täble".c`, `"o'wner"`
+	full.Definition.Policy = sequencer.Policy{
+		Mode: sequencer.Cached, BufferSeconds: 0.5, MinThreshold: 1, MinLease: 2, MaxLease: 1 << 40, LeaseSeconds: 86400,
+	}
 	full.Version = math.MaxInt64
 	full.State, full.Source, full.Kind, full.Mode = sequencer.Revoking, sequencer.Moving, sequencer.Mirrored, sequencer.Strict
 	full.Pos = sequencer.At(math.MinInt64).Plus(sequencer.At(math.MinInt64))

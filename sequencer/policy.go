@@ -1,0 +1,200 @@
+package sequencer
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+)
+
+// Policy tunes how a sequence's values are leased. The zero value of a field leaves it to what comes after: the sequence's
+// own policy (ALTER SEQUENCE .. SET) comes first, then the first of Config.Policies that matches its name, then Config.
+type Policy struct {
+	Mode          Mode
+	BufferSeconds float64
+	MinThreshold  int64
+	MinLease      int64
+	MaxLease      int64
+	LeaseSeconds  float64
+}
+
+// PolicyRule is a policy for the sequences whose name matches.
+type PolicyRule struct {
+	// Match is compared with database.schema.name: * stands for any characters but a slash, ? for one, [a-z] for one of
+	// a range.
+	Match string
+	Policy
+}
+
+// Setting is a key of a policy and its value: SET (nextvald.<key> = <value>).
+type Setting struct {
+	Key, Value string
+}
+
+// policyKeys are the keys of a policy, each with how it is read and written.
+var policyKeys = map[string]struct {
+	parse func(*Policy, string) bool // reports whether the value is good
+	print func(Policy) string        // empty when it is not set
+}{
+	"mode": {
+		func(p *Policy, v string) bool { p.Mode = Mode(v); return p.Mode == Cached || p.Mode == Strict },
+		func(p Policy) string { return string(p.Mode) },
+	},
+	"buffer_seconds": seconds(func(p *Policy) *float64 { return &p.BufferSeconds }),
+	"lease_seconds":  seconds(func(p *Policy) *float64 { return &p.LeaseSeconds }),
+	"min_threshold":  count(func(p *Policy) *int64 { return &p.MinThreshold }),
+	"min_lease":      count(func(p *Policy) *int64 { return &p.MinLease }),
+	"max_lease":      count(func(p *Policy) *int64 { return &p.MaxLease }),
+}
+
+// maxSeconds bounds the times of a policy.
+const maxSeconds = 86400
+
+func seconds(field func(*Policy) *float64) (k struct {
+	parse func(*Policy, string) bool
+	print func(Policy) string
+}) {
+	k.parse = func(p *Policy, v string) (ok bool) {
+		n, err := strconv.ParseFloat(v, 64)
+		*field(p) = n
+		return err == nil && n > 0 && n <= maxSeconds
+	}
+	k.print = func(p Policy) string {
+		if *field(&p) == 0 {
+			return ""
+		}
+		return strconv.FormatFloat(*field(&p), 'g', -1, 64)
+	}
+	return k
+}
+
+func count(field func(*Policy) *int64) (k struct {
+	parse func(*Policy, string) bool
+	print func(Policy) string
+}) {
+	k.parse = func(p *Policy, v string) (ok bool) {
+		n, err := strconv.ParseInt(v, 10, 64)
+		*field(p) = n
+		return err == nil && n >= 1 && n <= maxBlock
+	}
+	k.print = func(p Policy) string {
+		if *field(&p) == 0 {
+			return ""
+		}
+		return strconv.FormatInt(*field(&p), 10)
+	}
+	return k
+}
+
+// Set gives a key a value. The error is an *Error (22023).
+func (p *Policy) Set(s Setting) error {
+	k, ok := policyKeys[s.Key]
+	if !ok {
+		return unknownSetting(s.Key)
+	}
+	changed := *p
+	if !k.parse(&changed, s.Value) {
+		return invalid("invalid value for parameter \"nextvald.%s\": \"%s\"", s.Key, s.Value)
+	}
+	if changed.MaxLease != 0 && changed.MinLease > changed.MaxLease {
+		return invalid("nextvald.min_lease (%d) must not be greater than nextvald.max_lease (%d)", changed.MinLease, changed.MaxLease)
+	}
+	*p = changed
+	return nil
+}
+
+// Reset takes a key's value away. The error is an *Error (22023).
+func (p *Policy) Reset(key string) error {
+	var none Policy
+	switch key {
+	case "mode":
+		p.Mode = none.Mode
+	case "buffer_seconds":
+		p.BufferSeconds = none.BufferSeconds
+	case "lease_seconds":
+		p.LeaseSeconds = none.LeaseSeconds
+	case "min_threshold":
+		p.MinThreshold = none.MinThreshold
+	case "min_lease":
+		p.MinLease = none.MinLease
+	case "max_lease":
+		p.MaxLease = none.MaxLease
+	default:
+		return unknownSetting(key)
+	}
+	return nil
+}
+
+func unknownSetting(key string) *Error {
+	e := invalid("unrecognized parameter \"nextvald.%s\"", key)
+	e.Hint = "The parameters are nextvald.mode, buffer_seconds, lease_seconds, min_threshold, min_lease and max_lease."
+	return e
+}
+
+// Settings returns what is set, ordered by key.
+func (p Policy) Settings() []Setting {
+	var all []Setting
+	for key, k := range policyKeys {
+		if v := k.print(p); v != "" {
+			all = append(all, Setting{key, v})
+		}
+	}
+	slices.SortFunc(all, func(a, b Setting) int {
+		if a.Key < b.Key {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+// over returns p with what it leaves open taken from q.
+func (p Policy) over(q Policy) Policy {
+	orDefault(&p.Mode, q.Mode)
+	orDefault(&p.BufferSeconds, q.BufferSeconds)
+	orDefault(&p.MinThreshold, q.MinThreshold)
+	orDefault(&p.MinLease, q.MinLease)
+	orDefault(&p.MaxLease, q.MaxLease)
+	orDefault(&p.LeaseSeconds, q.LeaseSeconds)
+	// Set in different places, they may contradict each other.
+	p.MinLease = min(p.MinLease, p.MaxLease)
+	return p
+}
+
+// policy is what holds for a sequence of that name and definition.
+func (c *Config) policy(n Name, d Definition) Policy {
+	p := d.Policy
+	if p.Mode == "" && d.Cache == 1 && !c.CacheOneIsCached {
+		p.Mode = Strict
+	}
+	for _, rule := range c.Policies {
+		if ok, _ := path.Match(rule.Match, n.String()); ok { // validate refused bad patterns
+			q := rule.Policy
+			if d.Cache > 1 {
+				q.Mode = "" // a lease of that size was asked for
+			}
+			p = p.over(q)
+			break
+		}
+	}
+	return p.over(Policy{
+		Mode: c.Mode, BufferSeconds: c.BufferSeconds, MinThreshold: c.MinThreshold, MinLease: c.MinLease, MaxLease: c.MaxLease,
+		LeaseSeconds: c.LeaseTarget.Seconds(),
+	})
+}
+
+// checkPolicies refuses rules that cannot be meant.
+func (c *Config) checkPolicies() error {
+	for i, rule := range c.Policies {
+		if _, err := path.Match(rule.Match, ""); err != nil || rule.Match == "" {
+			return fmt.Errorf("sequencer: Policies[%d]: the pattern %q is malformed", i, rule.Match)
+		}
+		var p Policy
+		for _, s := range rule.Settings() {
+			if err := p.Set(s); err != nil {
+				return fmt.Errorf("sequencer: Policies[%d]: %w", i, err)
+			}
+		}
+	}
+	return nil
+}
