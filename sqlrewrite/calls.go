@@ -180,3 +180,13 @@ func constant(c *pg_query.A_Const) (value string, oid uint32, null bool) {
 	}
 	return "", 0, false
 }
+
+// functionOf is the sequence function of a name.
+func functionOf(word string) (Function, bool) {
+	for f, name := range functionNames {
+		if name == word {
+			return Function(f), true
+		}
+	}
+	return 0, false
+}
