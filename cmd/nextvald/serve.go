@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,7 +61,9 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 		return s.fault("store", err)
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	registry, err := sequencer.Open(ctx, store, sequencer.Config{Logger: log, StoreTimeout: s.storeTimeout})
+	registry, err := sequencer.Open(ctx, store, sequencer.Config{
+		Logger: log, StoreTimeout: s.storeTimeout, MemberID: memberID(listener.Addr()),
+	})
 	if err != nil {
 		return s.fault("store", err)
 	}
@@ -113,6 +116,16 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 	out.started()
 	defer context.AfterFunc(ctx, func() { log.Info("nextvald stops") })()
 	return running.run(ctx)
+}
+
+// memberID names the process among those that share a store. It is the same after a restart on a fixed port, so that nobody
+// waits for the word of a process that died and runs again.
+func memberID(address net.Addr) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return host + "/" + address.String()
 }
 
 // fault names the setting that an error is about, where it was written.

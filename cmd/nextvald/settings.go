@@ -119,13 +119,16 @@ func envName(key string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// addFlags adds a flag for every setting. All are plain strings: they are checked later, as those from elsewhere are.
-func addFlags(cmd *cobra.Command) {
+// addFlags adds flags for the settings of the given keys, all of them when none is given. All are plain strings: they are
+// checked later, as those from elsewhere are.
+func addFlags(cmd *cobra.Command, keys ...string) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.String(configKey, "", "YAML `FILE` of settings")
 	for _, s := range table {
-		flags.String(flagName(s.key), s.value, s.usage)
+		if len(keys) == 0 || slices.Contains(keys, s.key) {
+			flags.String(flagName(s.key), s.value, s.usage)
+		}
 	}
 }
 
@@ -140,7 +143,10 @@ func readSettings(cmd *cobra.Command, environ []string) (*settings, error) {
 	}
 	flagged := func(key string) (written, bool) {
 		f := cmd.Flags().Lookup(flagName(key))
-		return written{f.Value.String(), "--" + f.Name}, f.Changed
+		if f == nil || !f.Changed {
+			return written{}, false
+		}
+		return written{f.Value.String(), "--" + f.Name}, true
 	}
 	values := map[string]written{}
 	if file, ok := first(configKey, flagged, env.get); ok {

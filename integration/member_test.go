@@ -1,0 +1,64 @@
+package integration
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/nextvald/nextvald/integration/testenv"
+)
+
+// A process that was killed holds values that it may hand out for all that others know, so that moving the sequence back
+// waits for it, until it hands out values again at the same address, or is evicted.
+func TestKilledMember(t *testing.T) {
+	t.Parallel()
+	store, database := testenv.Table(t), testenv.Database(t)
+	start := func(listen string) *testenv.Process {
+		return testenv.Start(t, "--upstream", database, "--store", store, "--listen", listen)
+	}
+	psql := func(p *testenv.Process, statement string) testenv.Result {
+		return testenv.Psql(t, p.URL(database), "-t", "-v", "VERBOSITY=verbose", "-c", statement)
+	}
+	members := func() string {
+		r := testenv.Command{Args: []string{"members", "--store", store}}.Run(t)
+		require.Equal(t, 0, r.Code, r.Stderr)
+		return r.Stdout
+	}
+	staying, dying := start("127.0.0.1:0"), start("127.0.0.1:0")
+	for _, statement := range []string{"CREATE SEQUENCE s", "SELECT nextval('s')"} {
+		r := psql(dying, statement)
+		require.Equal(t, 0, r.Code, r.Stderr)
+	}
+	refused := func() {
+		t.Helper()
+		r := psql(staying, "SELECT setval('s', 1)")
+		assert.Equal(t, 1, r.Code, r.Stdout)
+		assert.Contains(t, r.Stderr, "58030")
+		assert.Contains(t, r.Stderr, dying.Address)
+	}
+	dying.Kill()
+	refused()
+
+	dying = start(dying.Address)
+	r := psql(dying, "SELECT nextval('s') > 1")
+	require.Equal(t, "t\n", r.Stdout, r.Stderr)
+	r = psql(staying, "SELECT setval('s', 1)")
+	require.Equal(t, 0, r.Code, r.Stderr)
+	r = psql(dying, "SELECT nextval('s')")
+	require.Equal(t, "2\n", r.Stdout, r.Stderr)
+
+	dying.Kill()
+	refused()
+	id := regexp.MustCompile(`(?m)^\S+/` + regexp.QuoteMeta(dying.Address)).FindString(members())
+	require.NotEmpty(t, id)
+	r = testenv.Command{Args: []string{"evict", "--store", store, id}}.Run(t)
+	require.Equal(t, 0, r.Code, r.Stderr)
+	require.NotContains(t, members(), id)
+	r = psql(staying, "SELECT setval('s', 1)")
+	require.Equal(t, 0, r.Code, r.Stderr)
+	failsToStart(t, testenv.Command{Args: []string{"evict", "--store", store, id}}, id)
+	failsToStart(t, testenv.Command{Args: []string{"evict"}})
+	failsToStart(t, testenv.Command{Args: []string{"members", "--listen", "x"}}, "--listen")
+}
