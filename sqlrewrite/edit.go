@@ -93,6 +93,9 @@ var functionNames = [...]string{Nextval: "nextval", Currval: "currval", Lastval:
 // Replacement is what to put in the place of the relation: a row of the sequence's columns.
 func (r *Read) Replacement(lastValue, logCnt, isCalled string) string {
 	row := "(SELECT " + lastValue + " AS last_value, " + logCnt + " AS log_cnt, " + isCalled + " AS is_called)"
+	if r.Table {
+		row = "SELECT * FROM " + row
+	}
 	if r.Alias {
 		return row
 	}

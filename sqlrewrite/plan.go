@@ -147,6 +147,8 @@ type Read struct {
 	Start, End int
 	// Alias: an alias follows in the text.
 	Alias bool
+	// Table: written as TABLE name, which is then the range.
+	Table bool
 }
 
 // Name is a possibly schema-qualified relation name, folded to lower case where it was not quoted. Database is empty

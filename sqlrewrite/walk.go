@@ -304,9 +304,13 @@ func (p *planner) read(rv *pg_query.RangeVar, c context) {
 			last++
 		}
 	}
+	table := p.token(first-1) == pg_query.Token_TABLE
+	if table {
+		first--
+	}
 	p.st.Reads = append(p.st.Reads, Read{
 		Name:  nameOf(rv),
-		Start: int(p.tokens[first].Start), End: int(p.tokens[last].End), Alias: rv.Alias != nil,
+		Start: int(p.tokens[first].Start), End: int(p.tokens[last].End), Alias: rv.Alias != nil, Table: table,
 	})
 }
 
