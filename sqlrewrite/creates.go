@@ -48,8 +48,14 @@ func (p *planner) createsOf(node *pg_query.Node) {
 		}
 		p.createsBeside(s.Relation, name)
 	case *pg_query.Node_CreateSchemaStmt:
+		first := len(p.st.Creates)
 		for _, e := range n.CreateSchemaStmt.SchemaElts {
 			p.createsOf(e)
+		}
+		for i := range p.st.Creates[first:] {
+			if name := &p.st.Creates[first+i]; name.Schema == "" {
+				name.Schema = n.CreateSchemaStmt.Schemaname // empty where AUTHORIZATION names it
+			}
 		}
 	case *pg_query.Node_ImportForeignSchemaStmt:
 		s := n.ImportForeignSchemaStmt
@@ -60,7 +66,7 @@ func (p *planner) createsOf(node *pg_query.Node) {
 		}
 	case *pg_query.Node_RenameStmt:
 		switch s := n.RenameStmt; s.RenameType {
-		case pg_query.ObjectType_OBJECT_INDEX, pg_query.ObjectType_OBJECT_MATVIEW, pg_query.ObjectType_OBJECT_FOREIGN_TABLE:
+		case pg_query.ObjectType_OBJECT_VIEW, pg_query.ObjectType_OBJECT_MATVIEW, pg_query.ObjectType_OBJECT_FOREIGN_TABLE:
 			p.createsBeside(s.Relation, s.Newname)
 		case pg_query.ObjectType_OBJECT_TYPE:
 			if name, ok := listName(s.Object); ok {
@@ -69,7 +75,7 @@ func (p *planner) createsOf(node *pg_query.Node) {
 		}
 	case *pg_query.Node_AlterObjectSchemaStmt:
 		switch s := n.AlterObjectSchemaStmt; s.ObjectType {
-		case pg_query.ObjectType_OBJECT_MATVIEW, pg_query.ObjectType_OBJECT_FOREIGN_TABLE:
+		case pg_query.ObjectType_OBJECT_VIEW, pg_query.ObjectType_OBJECT_MATVIEW, pg_query.ObjectType_OBJECT_FOREIGN_TABLE:
 			p.createsBeside(&pg_query.RangeVar{Schemaname: s.Newschema}, s.Relation.GetRelname())
 		case pg_query.ObjectType_OBJECT_TYPE:
 			if name, ok := listName(s.Object); ok {

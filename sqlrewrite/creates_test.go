@@ -46,7 +46,7 @@ func TestCreates(t *testing.T) {
 		"index on a cast":         {"CREATE INDEX ON tab ((b::int), (coalesce(a, 1)), a)", "tab_b_coalesce_a_idx"},
 		"index with INCLUDE":      {"CREATE INDEX ON tab (a) INCLUDE (b)", "tab_a_b_idx"},
 		"unique index":            {"CREATE UNIQUE INDEX ON tab (b)", "tab_b_idx"},
-		"schema with elements":    {"CREATE SCHEMA x CREATE TABLE t (a serial) CREATE VIEW v AS SELECT 1 CREATE SEQUENCE s", "t t_a_seq v s"},
+		"schema with elements":    {"CREATE SCHEMA x CREATE TABLE t (a serial) CREATE VIEW v AS SELECT 1 CREATE SEQUENCE s", "x.t x.t_a_seq x.v x.s"},
 		"import of tables":        {"IMPORT FOREIGN SCHEMA x LIMIT TO (a, b) FROM SERVER s INTO y", "y.a y.b"},
 		"renamed table":           {"ALTER TABLE app.a RENAME TO b", "app.b"},
 		"renamed column":          {"ALTER TABLE a RENAME COLUMN b TO c", ""},

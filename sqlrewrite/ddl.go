@@ -7,6 +7,7 @@ import (
 // ddl plans a statement about sequences as relations; false when it is none.
 func (p *planner) ddl(node *pg_query.Node) bool {
 	d := DDL{}
+	// PostgreSQL takes a sequence in ALTER TABLE, and refuses it in ALTER VIEW and its like.
 	table := func(object pg_query.ObjectType) bool {
 		switch object {
 		case pg_query.ObjectType_OBJECT_SEQUENCE:
@@ -14,9 +15,6 @@ func (p *planner) ddl(node *pg_query.Node) bool {
 			return true
 		case pg_query.ObjectType_OBJECT_TABLE:
 			d.Table, d.Tag = true, "ALTER TABLE"
-			return true
-		case pg_query.ObjectType_OBJECT_VIEW:
-			d.Table, d.Tag = true, "ALTER VIEW"
 			return true
 		}
 		return false
@@ -55,7 +53,12 @@ func (p *planner) ddl(node *pg_query.Node) bool {
 		}
 	case *pg_query.Node_RenameStmt:
 		s := n.RenameStmt
-		if s.Relation == nil || !table(s.RenameType) {
+		switch {
+		case s.Relation == nil:
+			return false
+		case s.RenameType == pg_query.ObjectType_OBJECT_INDEX: // as in ALTER TABLE
+			d.Table, d.Tag = true, "ALTER INDEX"
+		case !table(s.RenameType):
 			return false
 		}
 		d.Verb, d.IfExists, d.To = RenameSequence, s.MissingOk, s.Newname
