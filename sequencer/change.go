@@ -67,10 +67,14 @@ func (s *Sequence) change(ctx context.Context, edit func(*Item, cursor) error) e
 		return err
 	}
 	defer s.thaw()
+	known := s.revision()
 	item, err := s.r.get(reading, s.incarnation)
 	for tries := 0; ; tries++ {
 		if err != nil {
 			return s.failed("change the sequence", err)
+		}
+		if err := s.mayChange(item, known); err != nil {
+			return err
 		}
 		if item.State == Revoking {
 			if item, err = s.awaitOther(reading, item); err != nil || item.State == Revoking {
@@ -99,6 +103,16 @@ func (s *Sequence) change(ctx context.Context, edit func(*Item, cursor) error) e
 			s.abandon() // the blocks in hand may be of an old version now
 		}
 	}
+}
+
+// mayChange refuses the first change that finds the store set back, so that somebody takes note; the next one repairs it.
+func (s *Sequence) mayChange(item Item, known int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped == nil && !s.forward(item.Rev, known) {
+		return s.stopped
+	}
+	return nil
 }
 
 // edited is what an item becomes by edit, and whether no value that another process may hold can be given out again then.
@@ -299,10 +313,13 @@ func (s *Sequence) drop(ctx context.Context) error {
 	return nil
 }
 
-// learn takes over an item that was written.
+// learn takes over an item that was written. It is the truth, also where the store was set back before.
 func (s *Sequence) learn(item Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.stopped != nil {
+		s.item.Rev, s.stopped = 0, nil
+	}
 	s.know(item)
 }
 

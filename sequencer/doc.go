@@ -35,6 +35,9 @@
 // that cannot for Config.MaxOffline stops handing out values that it holds. After twice that time it does not count any
 // more. Registry.Members lists them, Registry.Evict removes one that is known to be dead.
 //
+// A store that was set back, by a restored backup, is noticed by whoever knows more: a rev that falls stops the sequence
+// with an error that says what to do.
+//
 // All exported methods are safe for concurrent use.
 //
 // # The stored format

@@ -85,6 +85,17 @@ func exhausted(n Name, d Definition) *Error {
 	}
 }
 
+// setBack is the error of a sequence whose store knows less than this process.
+func setBack(n Name, cause error) *Error {
+	return &Error{
+		Code:    codeStore,
+		Message: fmt.Sprintf("the sequence store was set back for sequence %q", bare(n.Name)),
+		Detail:  "It may have been restored from a backup. Values that were handed out since would be handed out again.",
+		Hint:    "Move the sequence past every value in use with setval, then restart every nextvald of the namespace.",
+		Err:     cause,
+	}
+}
+
 // storeFailure wraps an error of the store for the caller of op.
 func storeFailure(op string, err error) *Error {
 	var known *Error

@@ -75,7 +75,7 @@ func (f *follower) refresh(ctx context.Context, feed Feed) error {
 			t := Topic(s.incarnation)
 			changes := feed.Topics[t] - f.seen.Topics[t]
 			if changes == 0 || changes == 1 && feed.Latest[t] != s.incarnation {
-				continue
+				continue // with fewer changes than before the store was set back, and every sequence is looked at
 			}
 			g.Go(func() error { return s.refresh(ctx) })
 		}

@@ -37,7 +37,7 @@ func (s *Sequence) refill() {
 		if err == nil {
 			s.install(block, after)
 		}
-		pause, verdict := s.judge(err)
+		pause, verdict := s.judge(item.Rev, err)
 		if verdict != nil {
 			s.verdict, s.verdictOf = verdict, flight
 			s.dry = errors.Is(verdict, ErrExhausted)
@@ -58,7 +58,7 @@ func (s *Sequence) refill() {
 
 // wanting reports whether a lease should be sent. s.mu is held.
 func (s *Sequence) wanting() bool {
-	if s.over != nil || s.frozen || s.item.Mode == Strict {
+	if s.over != nil || s.stopped != nil || s.frozen || s.item.Mode == Strict {
 		return false
 	}
 	left := s.left()
@@ -153,6 +153,9 @@ func (s *Sequence) lease(item Item, count int64) (*stock, Item, error) {
 func (s *Sequence) reserve(ctx context.Context, item Item, count int64) (*stock, Item, error) {
 	l, err := s.r.store.Lease(ctx, item, count)
 	if err == nil {
+		if l.Rev <= item.Rev { // which cannot follow what was known; judge stops the sequence
+			return nil, Item{}, &Conflict{Item: Item{Incarnation: item.Incarnation, Rev: l.Rev - 1}}
+		}
 		item.Apply(l)
 		return newStock(Block{First: l.First, Count: l.Count, Increment: item.Definition.Increment}, At(l.First), l.Rev), item, nil
 	}
@@ -218,8 +221,8 @@ func (s *Sequence) usable(block *stock, after Item) bool {
 }
 
 // judge says what an attempt to lease means: how long to wait before the next one, and the verdict, when it is final for
-// those who waited. s.mu is held.
-func (s *Sequence) judge(err error) (pause time.Duration, verdict error) {
+// those who waited. known is the item's rev as it was known before. s.mu is held.
+func (s *Sequence) judge(known int64, err error) (pause time.Duration, verdict error) {
 	var conflict *Conflict
 	var final *Error
 	switch {
@@ -232,6 +235,9 @@ func (s *Sequence) judge(err error) (pause time.Duration, verdict error) {
 	case errors.As(err, &final):
 		return 0, final
 	case errors.As(err, &conflict):
+		if !s.forward(conflict.Item.Rev, known) {
+			return 0, s.stopped
+		}
 		s.know(conflict.Item)
 		if s.item.Source != FromStore {
 			return 0, &Error{

@@ -37,6 +37,8 @@ type Registry struct {
 	sequences map[string]*Sequence // by incarnation
 	absent    map[Name]time.Time   // names that do not exist, and until when to believe it
 	databases map[string]*database
+	// dead are incarnations known to have ended, which never come back but from a backup.
+	dead map[string]bool
 	// unsaid are announcements that the store did not take yet.
 	unsaid []Announcement
 	// former are the counts of sequences that are gone.
@@ -74,6 +76,7 @@ func Open(ctx context.Context, store Store, cfg Config) (*Registry, error) {
 		sequences: map[string]*Sequence{},
 		absent:    map[Name]time.Time{},
 		databases: map[string]*database{},
+		dead:      map[string]bool{},
 	}
 	r.member.init(cfg.MemberID)
 	check, stop := context.WithTimeout(ctx, cfg.StoreTimeout)
@@ -243,6 +246,13 @@ func (r *Registry) find(name Name) (*Sequence, error) {
 		}
 		return nil, storeFailure("look up the sequence", err)
 	}
+	if r.ended(entry.Incarnation) {
+		// What was read may be older than the end; what is read now is not.
+		if _, err := r.get(ctx, entry.Incarnation); err == nil {
+			return nil, setBack(name, fmt.Errorf("incarnation %s was dropped and is back", entry.Incarnation))
+		}
+		return nil, undefined(name)
+	}
 	return r.bind(entry, item, epoch)
 }
 
@@ -301,10 +311,27 @@ func (r *Registry) bind(e Entry, item Item, epoch uint64) (*Sequence, error) {
 	return s, nil
 }
 
+// maxDead bounds the incarnations remembered to have ended.
+const maxDead = 100_000
+
+// ended reports whether an incarnation is known to have ended.
+func (r *Registry) ended(incarnation string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sequences[incarnation]
+	return r.dead[incarnation] || s != nil && s.gone.Load()
+}
+
 // forget removes a sequence that has ended, and its name.
 func (r *Registry) forget(s *Sequence) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(r.dead) >= maxDead {
+		clear(r.dead)
+	}
+	if !r.closed {
+		r.dead[s.incarnation] = true
+	}
 	if r.sequences[s.incarnation] == s {
 		r.keepCounts(s)
 		delete(r.sequences, s.incarnation)

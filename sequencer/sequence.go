@@ -26,6 +26,8 @@ type Sequence struct {
 	mu sync.Mutex
 	// over is set once the sequence can never give a value again: it was dropped, or the registry is closed.
 	over error
+	// stopped is set while the store contradicts what is known of the sequence; a change that is written clears it.
+	stopped error
 	// item is what is known of the stored item: read, or written, or brought forward by an own lease.
 	item Item
 	// policy is what holds by the item and the name.
@@ -167,11 +169,16 @@ func (s *Sequence) State(ctx context.Context) (State, error) {
 		if err != nil {
 			return State{}, err
 		}
+		known := s.revision()
 		item, err := s.r.get(ctx, s.incarnation)
 		if err != nil {
 			return State{}, s.failed("read the sequence", err)
 		}
 		s.mu.Lock()
+		if !s.forward(item.Rev, known) {
+			defer s.mu.Unlock()
+			return State{}, s.stopped
+		}
 		pos, current := item.Pos, s.flights == flights || s.item.Mode == Strict
 		if rest, rev, ok := s.rest(); ok && rev == item.Rev {
 			pos = rest
@@ -218,6 +225,8 @@ func (s *Sequence) wait(ctx context.Context, n int64) (Block, error) {
 		switch {
 		case s.over != nil:
 			return Block{}, s.over
+		case s.stopped != nil:
+			return Block{}, s.stopped
 		case s.frozen:
 		case s.item.Mode == Strict:
 			return s.combined(ctx, n, timeout)
@@ -353,6 +362,7 @@ func (s *Sequence) park() {
 
 // refresh reads what the store holds.
 func (s *Sequence) refresh(ctx context.Context) error {
+	known := s.revision()
 	item, err := s.r.store.Get(ctx, s.incarnation)
 	if errors.Is(err, ErrNotFound) {
 		_ = s.dropped()
@@ -363,9 +373,34 @@ func (s *Sequence) refresh(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.know(item)
+	if s.forward(item.Rev, known) {
+		s.know(item)
+	}
 	s.broadcast()
 	return nil
+}
+
+// revision is the rev of the item as it is known.
+func (s *Sequence) revision() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.item.Rev
+}
+
+// forward compares a rev that the store told with one that was known before it was asked. When it is lower the store was
+// set back, by a backup that was restored or by hand: what was leased since would be leased again. The sequence stops.
+// s.mu is held.
+func (s *Sequence) forward(found, known int64) bool {
+	if found >= known {
+		return true
+	}
+	s.stopped = setBack(s.Name(), fmt.Errorf("the store is at rev %d and was at %d", found, known))
+	s.r.cfg.Logger.Error("a sequence stopped: the store was set back", "sequence", s.Name().String(), "rev", found, "known", known)
+	s.discard()
+	s.answer(s.callers, nil, s.stopped)
+	s.callers = nil
+	s.broadcast()
+	return false
 }
 
 // know takes over what the store holds, unless something newer is known. Blocks of another version are dropped. s.mu is

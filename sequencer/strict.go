@@ -77,7 +77,7 @@ func (s *Sequence) combine() {
 				batch = s.answer(batch, block, nil)
 			}
 		}
-		pause, verdict := s.judge(err)
+		pause, verdict := s.judge(item.Rev, err)
 		if verdict != nil {
 			batch = s.answer(batch, nil, verdict)
 		}
