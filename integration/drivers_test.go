@@ -380,7 +380,7 @@ func copyPq(ctx context.Context, url string, note func(string, ...any)) {
 		var v int64
 		err = tx.QueryRowContext(ctx, "SELECT nextval('s')").Scan(&v)
 		note("%d %v", v, err)
-		st, err := tx.PrepareContext(ctx, pq.CopyIn("t", "id", "v"))
+		st, err := tx.PrepareContext(ctx, "COPY t (id, v) FROM STDIN")
 		note("copy in: %v", err)
 		for i := range 2000 {
 			if _, err := st.ExecContext(ctx, i, "v"); err != nil {
