@@ -1,6 +1,7 @@
 package sqlrewrite
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -26,7 +27,7 @@ type span struct {
 // Apply carries out edits, which must not overlap and may come in any order.
 func Apply(text string, edits []Edit) (string, Positions) {
 	edits = slices.Clone(edits)
-	slices.SortFunc(edits, func(a, b Edit) int { return a.Start - b.Start })
+	slices.SortFunc(edits, func(a, b Edit) int { return cmp.Or(a.Start-b.Start, a.End-b.End) })
 	var (
 		b               strings.Builder
 		positions       Positions

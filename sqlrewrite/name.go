@@ -3,6 +3,7 @@ package sqlrewrite
 import (
 	"errors"
 	"strings"
+	"unicode/utf8"
 )
 
 var (
@@ -15,6 +16,9 @@ var (
 // ParseQualifiedName reads the name in a string argument of nextval or regclass: [[database.]schema.]name, parts folded
 // to lower case unless quoted, blanks around parts ignored.
 func ParseQualifiedName(s string) (Name, error) {
+	if !utf8.ValidString(s) {
+		return Name{}, ErrInvalidName
+	}
 	var parts []string
 	rest := trimBlanks(s)
 	for {
