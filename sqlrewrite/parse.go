@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	pg_query "github.com/pganalyze/pg_query_go/v5"
 	"github.com/pganalyze/pg_query_go/v5/parser"
@@ -20,7 +19,8 @@ type SyntaxError struct {
 func (e *SyntaxError) Error() string { return e.Message }
 
 // Parse reads a text with PostgreSQL's grammar. Errors are ErrTooComplex, *SyntaxError, or another for a text that
-// cannot be judged, such as one in an encoding other than UTF-8.
+// cannot be judged, such as one that holds a zero byte. Of a text in a single-byte encoding, names and constants beyond
+// ASCII are Opaque.
 func Parse(text string) (*Plan, error) { return ParseVoid(text, nil) }
 
 // ParseVoid is Parse for a text whose parameters of these numbers are declared void: PostgreSQL drops them from the
@@ -29,21 +29,22 @@ func ParseVoid(text string, void []int) (*Plan, error) {
 	if len(text) > maxLength {
 		return nil, ErrTooComplex
 	}
-	if !utf8.ValidString(text) || strings.IndexByte(text, 0) >= 0 {
-		return nil, errors.New("text is not valid UTF-8")
+	read, err := readable(text)
+	if err != nil {
+		return nil, err
 	}
-	tokens, err := tokensOf(text)
+	tokens, err := tokensOf(read)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkBounds(tokens); err != nil {
 		return nil, err
 	}
-	tree, err := parseTree(text)
+	tree, err := parseTree(read)
 	if err != nil {
 		return nil, err
 	}
-	p := &planner{text: text, tokens: tokens, uses: make(map[int32]int), dropped: make(map[int32][]int), void: void}
+	p := &planner{text: read, tokens: tokens, uses: make(map[int32]int), dropped: make(map[int32][]int), void: void}
 	countParams(tree.ProtoReflect(), p.uses)
 	if len(void) > 0 {
 		p.dropVoid(tree.ProtoReflect(), void)
@@ -53,7 +54,11 @@ func ParseVoid(text string, void []int) (*Plan, error) {
 		plan.Params = max(plan.Params, int(n))
 	}
 	for _, raw := range tree.Stmts {
-		plan.Statements = append(plan.Statements, p.statement(raw, plan.Params))
+		st := p.statement(raw, plan.Params)
+		if read != text {
+			st.forget(text)
+		}
+		plan.Statements = append(plan.Statements, st)
 	}
 	return plan, nil
 }
