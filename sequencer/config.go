@@ -16,7 +16,8 @@ type Config struct {
 	// Window and ShortWindow are the stretches of time over which the rate of a sequence is measured; the larger of the
 	// two rates counts, so that a burst is seen at once. Whole seconds. Defaults: 60 s and 1 s.
 	Window, ShortWindow time.Duration
-	// BufferSeconds is the supply, in seconds at the current rate, below which the next block is leased. Default: 10.
+	// BufferSeconds is the supply, in seconds at the current rate, that an outage of the store should find: the next block
+	// is leased when no more than that is left and what a lease takes. Default: 10.
 	BufferSeconds float64
 	// MinThreshold is the number of values below which the next block is leased whatever the rate. Default: 50.
 	MinThreshold int64

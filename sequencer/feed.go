@@ -60,6 +60,7 @@ func (f *follower) poll(databases []*database) error {
 		return err
 	}
 	f.seen = feed
+	r.member.followed.Store(feed.Rev)
 	reading, cancel := context.WithTimeout(r.ctx, r.cfg.StoreTimeout)
 	defer cancel()
 	return f.reload(reading)

@@ -18,6 +18,8 @@ import (
 type membership struct {
 	// heard is when the feed was asked that was followed last: nil before the process is a member.
 	heard atomic.Pointer[time.Time]
+	// followed is the feed's rev up to which it was followed.
+	followed atomic.Int64
 	// term counts the times that the process became a member. A block that was leased in another term is not used.
 	term atomic.Uint64
 
@@ -118,11 +120,8 @@ func (r *Registry) join(ctx context.Context) (term uint64, err error) {
 		return m.term.Load(), nil
 	}
 	asked := r.cfg.Clock.Now()
-	feed, err := again(ctx, r, func() (Feed, error) { return r.store.Feed(ctx) })
-	if err != nil {
-		return 0, err
-	}
-	self := Member{ID: m.id, Token: m.token, Seen: feed.Rev, Expires: r.expiry(asked)}
+	// What was announced so far means nothing to a process that holds nothing.
+	self := Member{ID: m.id, Token: m.token, Seen: m.followed.Load(), Expires: r.expiry(asked)}
 	_, err = again(ctx, r, func() (struct{}, error) { return struct{}{}, r.store.PutMember(ctx, self, "") })
 	if err != nil {
 		// If it was written all the same, it is of a member that holds nothing, and expires.
@@ -131,12 +130,14 @@ func (r *Registry) join(ctx context.Context) (term uint64, err error) {
 	m.told(self)
 	m.renewed = asked
 	r.hears(asked)
-	r.prune(ctx, asked)
+	r.spawn(func() { r.prune(asked) })
 	return m.term.Load(), nil
 }
 
 // prune removes members that expired, as far as the store lets it: nobody waits for them any more.
-func (r *Registry) prune(ctx context.Context, now time.Time) {
+func (r *Registry) prune(now time.Time) {
+	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.StoreTimeout)
+	defer cancel()
 	members, err := r.store.Members(ctx)
 	if err != nil {
 		return

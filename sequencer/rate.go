@@ -5,44 +5,56 @@ import "time"
 // rate measures how many values a second a sequence hands out, over a sliding window of one-second counts. It is not safe
 // for concurrent use.
 type rate struct {
-	counts []int64 // by second modulo the length; one more than the window, for the current second
-	short  int     // seconds of the short window
-	second int64   // of the last observation, in seconds since 1970
-	total  uint64  // as observed last
+	counts []float64 // by second modulo the length; one more than the window, for the current second
+	short  int       // seconds of the short window
+	at     time.Time // of the last observation
+	total  uint64    // as observed last
 }
 
 func newRate(window, short time.Duration) rate {
-	return rate{counts: make([]int64, int(window/time.Second)+1), short: int(short / time.Second)}
+	return rate{counts: make([]float64, int(window/time.Second)+1), short: int(short / time.Second)}
 }
 
-// observe takes down how many values were handed out in all until now.
+// slot is the count of a second since 1970.
+func (r *rate) slot(second int64) *float64 { return &r.counts[second%int64(len(r.counts))] }
+
+// observe takes down how many values were handed out in all until now. Those since the last observation are spread evenly
+// over the time between.
 func (r *rate) observe(now time.Time, total uint64) {
-	second := now.Unix()
-	if gap := second - r.second; gap < 0 || gap >= int64(len(r.counts)) {
+	added, from, to := float64(total-r.total), r.at.Unix(), now.Unix()
+	switch {
+	case to == from && !now.Before(r.at):
+		*r.slot(to) += added
+	case to < from || to-from >= int64(len(r.counts)):
 		// The clock was set back, or everything is older than the window.
 		clear(r.counts)
-	} else {
-		for s := r.second + 1; s <= second; s++ {
-			r.counts[s%int64(len(r.counts))] = 0
+		*r.slot(to) = added
+	default:
+		perSecond := added / now.Sub(r.at).Seconds()
+		*r.slot(from) += perSecond * time.Unix(from+1, 0).Sub(r.at).Seconds()
+		for s := from + 1; s < to; s++ {
+			*r.slot(s) = perSecond
 		}
+		*r.slot(to) = perSecond * now.Sub(time.Unix(to, 0)).Seconds()
 	}
-	r.second = second
-	r.counts[second%int64(len(r.counts))] += int64(total - r.total)
-	r.total = total
+	r.at, r.total = now, total
 }
 
 // perSecond is the larger of the rates over the window and over the short window, as of the last observation. The current
 // second counts as if it were over, so that a burst is seen before its first second ends.
 func (r *rate) perSecond() float64 {
-	var long, short int64
-	n := int64(len(r.counts))
+	var long, short float64
+	second, n := r.at.Unix(), len(r.counts)
+	if second < int64(n) {
+		return 0 // never observed
+	}
 	for i := range n - 1 {
-		c := r.counts[(r.second-1-i+n)%n]
+		c := *r.slot(second - 1 - int64(i))
 		long += c
-		if i < int64(r.short) {
+		if i < r.short {
 			short += c
 		}
 	}
-	current := r.counts[r.second%n]
-	return max(float64(long+current)/float64(n-1), float64(max(short, current))/float64(r.short))
+	current := *r.slot(second)
+	return max((long+current)/float64(n-1), max(short, current)/float64(r.short))
 }

@@ -75,7 +75,9 @@ func (s *Sequence) fixed() int64 {
 
 // threshold is the number of values left at which the next block is leased. s.mu is held.
 func (s *Sequence) threshold() int64 {
-	t := max(int64(min(s.rate.perSecond()*s.policy.BufferSeconds, maxBlock)), s.policy.MinThreshold)
+	// The next block arrives a lease later, when the buffer must still be there.
+	lead := s.policy.BufferSeconds + s.r.leasing.percentile99().Seconds()
+	t := max(int64(min(s.rate.perSecond()*lead, maxBlock)), s.policy.MinThreshold)
 	if n := s.fixed(); n > 0 {
 		return min(t, n)
 	}
@@ -103,6 +105,16 @@ func (s *Sequence) leaseSize() int64 {
 		return n
 	}
 	return min(max(s.size, s.threshold(), s.demand), p.MaxLease)
+}
+
+// runway is how many seconds the values in hand last at the present rate; ok is false for a sequence that is not used, or
+// of which none are held for long: strict, or of a fixed lease. s.mu is held.
+func (s *Sequence) runway() (seconds float64, ok bool) {
+	perSecond := s.rate.perSecond()
+	if s.over != nil || s.item.Mode == Strict || s.fixed() > 0 || perSecond == 0 {
+		return 0, false
+	}
+	return float64(s.left()) / perSecond, true
 }
 
 // observe brings the rate up to date. s.mu is held.
@@ -151,7 +163,9 @@ func (s *Sequence) lease(item Item, count int64) (*stock, Item, error) {
 
 // reserve leases, or wraps.
 func (s *Sequence) reserve(ctx context.Context, item Item, count int64) (*stock, Item, error) {
+	sent := s.r.cfg.Clock.Now()
 	l, err := s.r.store.Lease(ctx, item, count)
+	s.r.leasing.took(s.r.cfg.Clock.Now().Sub(sent))
 	if err == nil {
 		if l.Rev <= item.Rev { // which cannot follow what was known; judge stops the sequence
 			return nil, Item{}, &Conflict{Item: Item{Incarnation: item.Incarnation, Rev: l.Rev - 1}}

@@ -24,6 +24,8 @@ type Registry struct {
 	cancel context.CancelFunc
 	tasks  tasks
 	member membership
+	// leasing is how long leases take.
+	leasing latency
 
 	// bindings are the names known to exist.
 	bindings overlay[Name, binding]
@@ -86,6 +88,7 @@ func Open(ctx context.Context, store Store, cfg Config) (*Registry, error) {
 		return nil, fmt.Errorf("sequencer: cannot read the store's feed: %w", err)
 	}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	r.member.followed.Store(feed.Rev)
 	r.spawn(func() { r.watch(feed) })
 	r.spawn(r.tick)
 	return r, nil

@@ -2,6 +2,7 @@ package sequencer_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -472,6 +473,49 @@ func TestOutage(t *testing.T) {
 		}
 		require.NoError(t, r.Close(ctx))
 	})
+}
+
+// With the store answering, however slowly, there is always enough in hand for an outage of buffer_seconds: nobody notices.
+func TestRunway(t *testing.T) {
+	for _, latency := range []time.Duration{time.Millisecond, 300 * time.Millisecond, 2 * time.Second} {
+		for _, perSecond := range []int{20, 2000} {
+			t.Run(fmt.Sprint(latency, " ", perSecond), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := faultstore.New(memstore.New(), nil)
+					r := open(t, store, sequencer.Config{})
+					s := create(t, r, "s", sequencer.Options{})
+					require.Equal(t, math.Inf(1), r.Stats().Runway)
+					store.Plan(func(string) faultstore.Fault { return faultstore.Fault{Delay: latency} })
+					run := func(d time.Duration) (waited time.Duration, least float64) {
+						least = math.Inf(1)
+						for i := range int(d.Seconds()) * perSecond {
+							began := time.Now()
+							next(t, s)
+							waited += time.Since(began)
+							time.Sleep(time.Second / time.Duration(perSecond))
+							if i%(perSecond/20) == 0 {
+								least = min(least, r.Stats().Runway)
+							}
+						}
+						return waited, least
+					}
+					run(70 * time.Second) // to warm up
+					waited, least := run(time.Minute)
+					require.Zero(t, waited)
+					require.GreaterOrEqual(t, least, 9.5, "seconds, by a rate that is measured")
+					for range 3 {
+						store.Plan(func(string) faultstore.Fault { return faultstore.Fault{Before: faultstore.ErrRefused} })
+						waited, _ := run(9 * time.Second)
+						require.Zero(t, waited, "nobody notices an outage of that length")
+						store.Plan(nil)
+						run(15 * time.Second)
+					}
+					store.Plan(nil)
+					require.NoError(t, r.Close(context.Background()))
+				})
+			})
+		}
+	}
 }
 
 func TestCallerGivesUp(t *testing.T) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"sync"
+	"time"
 )
 
 // Stats are counts since Open, and what is held now.
@@ -15,6 +17,11 @@ type Stats struct {
 	Depth int64
 	// Sequences is the number of sequences used so far that exist.
 	Sequences int
+	// Runway is how many seconds the values in hand last at the present rate, of the sequence for which that is the least.
+	// It is infinite when no cached sequence was used in the last minute.
+	Runway float64
+	// LeaseP99 is the time that 99 of the last 100 leases did not exceed.
+	LeaseP99 time.Duration
 	// Requests counts requests to the store by operation and outcome.
 	Requests map[Request]uint64
 }
@@ -41,8 +48,12 @@ func (r *Registry) Stats() Stats {
 	r.mu.Lock()
 	total := r.former
 	r.mu.Unlock()
+	total.Runway = math.Inf(1)
 	for _, s := range r.open() {
 		s.mu.Lock()
+		if seconds, ok := s.runway(); ok {
+			total.Runway = min(total.Runway, seconds)
+		}
 		total.Values += s.handedOut()
 		total.Leases += s.leases
 		total.Depth += s.left()
@@ -51,6 +62,7 @@ func (r *Registry) Stats() Stats {
 		}
 		s.mu.Unlock()
 	}
+	total.LeaseP99 = r.leasing.percentile99()
 	total.Requests = r.store.counts()
 	return total
 }
