@@ -24,10 +24,10 @@ type span struct {
 	original, originalEnd int
 }
 
-// Apply carries out edits, which must not overlap and may come in any order.
+// Apply carries out edits, which must not overlap and may come in any order; insertions at one place keep theirs.
 func Apply(text string, edits []Edit) (string, Positions) {
 	edits = slices.Clone(edits)
-	slices.SortFunc(edits, func(a, b Edit) int { return cmp.Or(a.Start-b.Start, a.End-b.End) })
+	slices.SortStableFunc(edits, func(a, b Edit) int { return cmp.Or(a.Start-b.Start, a.End-b.End) })
 	var (
 		b               strings.Builder
 		positions       Positions
