@@ -133,14 +133,14 @@ func (r *Registry) Close(ctx context.Context) error {
 		})
 	}
 	err := g.Wait()
-	if err == nil {
-		// Who may have left a block behind stays a member, until it expires.
-		err = r.leave(ctx)
+	// Whatever was not given back is a gap, and nobody need wait for this process any more.
+	if leaveErr := r.leave(ctx); err == nil {
+		err = leaveErr
 	}
 	r.cancel()
 	r.tasks.wg.Wait()
 	if err != nil {
-		return fmt.Errorf("sequencer: remainders were not given back and are gaps: %w", err)
+		return fmt.Errorf("sequencer: what was not given back to the store is a gap: %w", err)
 	}
 	return nil
 }

@@ -213,7 +213,7 @@ func TestCloseDuringAnOutage(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		began := time.Now()
-		require.ErrorContains(t, r.Close(ctx), "gaps")
+		require.ErrorContains(t, r.Close(ctx), "is a gap")
 		require.LessOrEqual(t, time.Since(began), 8*time.Second)
 	})
 }

@@ -66,7 +66,7 @@ func Open(path, namespace string) (*Store, error) {
 		return nil, fmt.Errorf("the bolt file %s is held by another process", path)
 	}
 	if err == nil {
-		err = prepare(db, path)
+		err = prepare(db, path, namespace)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the bolt file %s: %w", path, err)
@@ -82,11 +82,24 @@ func Open(path, namespace string) (*Store, error) {
 	return s, nil
 }
 
-// prepare makes the bucket, and makes sure that a new file itself is on disk.
-func prepare(db *bbolt.DB, path string) error {
+// prepare makes the bucket, and makes sure that a new file itself is on disk. Who is still a member died without signing
+// off, as the file is in nobody else's hands: nobody need wait for its word.
+func prepare(db *bbolt.DB, path, namespace string) error {
 	err := db.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucketIfNotExists(bucket)
-		return err
+		b, err := tx.CreateBucketIfNotExists(bucket)
+		if err != nil {
+			return err
+		}
+		members := key(layout.Members(namespace), "")
+		for {
+			k, _ := b.Cursor().Seek(members)
+			if !bytes.HasPrefix(k, members) {
+				return nil
+			}
+			if err := b.Delete(k); err != nil {
+				return err
+			}
+		}
 	})
 	if err == nil {
 		var folder *os.File

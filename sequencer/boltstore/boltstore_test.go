@@ -71,3 +71,21 @@ func TestClosed(t *testing.T) {
 	_, err = s.Feed(ctx)
 	require.Error(t, err)
 }
+
+// A process that was killed is not waited for: nobody else had the file.
+func TestMembersOfAnEarlierProcess(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "nextvald.db")
+	s, err := boltstore.Open(path, "default")
+	require.NoError(t, err)
+	for _, id := range []string{"a", "b"} {
+		require.NoError(t, s.PutMember(ctx, sequencer.Member{ID: id, Token: "1", Expires: 1 << 50}, ""))
+	}
+	require.NoError(t, s.Close())
+	s, err = boltstore.Open(path, "default")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	members, err := s.Members(ctx)
+	require.NoError(t, err)
+	require.Empty(t, members)
+}
