@@ -69,7 +69,7 @@ type answerBuilder struct {
 	used    map[int]bool // calls that are part of it
 	columns []string     // names of the columns that FROM offers
 	exprs   []Expr
-	tables  []string // what they may be qualified with
+	table   []string // what they may be qualified with, whole or its last part
 }
 
 func (b *answerBuilder) use(i int) {
@@ -148,7 +148,20 @@ func (b *answerBuilder) star(n *pg_query.Node) bool {
 	if len(fields) == 0 || fields[len(fields)-1].GetAStar() == nil || len(b.columns) == 0 {
 		return false
 	}
-	return len(fields) == 1 || len(fields) == 2 && slices.Contains(b.tables, fields[0].GetString_().GetSval())
+	return b.ofTable(fields[:len(fields)-1])
+}
+
+// ofTable reports whether what qualifies a column is nothing, or names the table.
+func (b *answerBuilder) ofTable(qualifiers []*pg_query.Node) bool {
+	if len(qualifiers) > len(b.table) {
+		return false
+	}
+	for i, q := range qualifiers {
+		if q.GetString_().GetSval() != b.table[len(b.table)-len(qualifiers)+i] {
+			return false
+		}
+	}
+	return true
 }
 
 // function offers the column of a sequence function in FROM.
@@ -177,7 +190,7 @@ func (b *answerBuilder) function(f *pg_query.RangeFunction, targets []*pg_query.
 			return false
 		}
 	}
-	b.columns, b.exprs, b.tables = []string{column}, []Expr{e}, []string{table}
+	b.columns, b.exprs, b.table = []string{column}, []Expr{e}, []string{table}
 	// Named twice it is still called once.
 	columns := 0
 	for _, t := range targets {
@@ -197,12 +210,15 @@ func (b *answerBuilder) relation(rv *pg_query.RangeVar, targets []*pg_query.Node
 	b.columns = []string{"last_value", "log_cnt", "is_called"}
 	b.exprs = []Expr{{Kind: ExprField, Text: "last_value", Type: oidInt8, Typmod: -1},
 		{Kind: ExprField, Text: "log_cnt", Type: oidInt8, Typmod: -1}, {Kind: ExprField, Text: "is_called", Type: oidBool, Typmod: -1}}
-	b.tables = []string{rv.Relname}
+	b.table = []string{rv.Relname}
+	if rv.Schemaname != "" {
+		b.table = []string{rv.Schemaname, rv.Relname}
+	}
 	if rv.Alias != nil {
 		if len(rv.Alias.Colnames) > 0 {
 			return false
 		}
-		b.tables = []string{rv.Alias.Aliasname}
+		b.table = []string{rv.Alias.Aliasname}
 	}
 	return len(b.planner.st.Calls) == 0 && b.targets(targets)
 }
@@ -245,7 +261,7 @@ func (b *answerBuilder) expr(n *pg_query.Node) (Expr, bool) {
 		return Expr{Kind: ExprCast, Type: oid, Typmod: typmod, Arg: &arg}, ok
 	case *pg_query.Node_ColumnRef:
 		fields := e.ColumnRef.Fields
-		if len(fields) == 0 || len(fields) > 2 || len(fields) == 2 && !slices.Contains(b.tables, fields[0].GetString_().GetSval()) {
+		if len(fields) == 0 || !b.ofTable(fields[:len(fields)-1]) {
 			return Expr{}, false
 		}
 		if i := slices.Index(b.columns, fields[len(fields)-1].GetString_().GetSval()); i >= 0 {

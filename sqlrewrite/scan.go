@@ -52,7 +52,7 @@ var hints = map[string]hint{
 	"drop": {opening: HasSession}, "alter": {opening: HasSession | HasCreate},
 }
 
-// INTO creates a table only where it is not that of INSERT or MERGE: Scan counts both.
+// INTO creates a table only where it does not follow INSERT or MERGE.
 const (
 	hintInto Traits = 1 << (iota + 24)
 	hintTarget
@@ -104,20 +104,16 @@ func Scan(text string, known func(word string) bool) Traits {
 	if s.name != nil {
 		nameBuffers.Put(s.name)
 	}
-	traits := s.traits &^ (hintInto | hintTarget)
-	if s.into > s.targets {
-		traits |= HasCreate
-	}
-	return traits
+	return s.traits &^ (hintInto | hintTarget)
 }
 
 // scanner is the state of a Scan.
 type scanner struct {
-	known         func(word string) bool
-	traits        Traits
-	into, targets int  // how often INTO, and INSERT and MERGE, appear
-	opens         bool // the next word is the first of a statement
-	name          *nameBuffer
+	known  func(word string) bool
+	traits Traits
+	opens  bool // the next word is the first of a statement
+	target bool // the word before was INSERT or MERGE, with nothing but blanks since
+	name   *nameBuffer
 }
 
 // nameBuffer holds a name that does not stand in the text as it is, and a byte more that shows that it is too long.
@@ -131,6 +127,9 @@ func (s *scanner) scan(text string) {
 		class := classes[text[i]]
 		if class == 0 {
 			switch b := text[i]; {
+			case b == ' ', b == '\n', b == '\t', b == '\r':
+				i++
+				continue
 			case b == '"':
 				s.quoted(text, i)
 			case b == ';':
@@ -138,6 +137,7 @@ func (s *scanner) scan(text string) {
 			case s.opens && i >= comment && (b == '-' || b == '/'):
 				comment = commentEnd(text, i)
 			}
+			s.target = false
 			i++
 			continue
 		}
@@ -161,6 +161,8 @@ func (s *scanner) word(word string, class uint8) {
 	if class&classDollar != 0 {
 		s.pieces(word, class&^classDollar)
 	}
+	target := s.target
+	s.target = false
 	whole := word
 	if len(word) > longestName {
 		word = truncateName(word)
@@ -180,9 +182,11 @@ func (s *scanner) word(word string, class uint8) {
 		}
 		switch h.anywhere {
 		case hintInto:
-			s.into++
+			if !target {
+				s.traits |= HasCreate
+			}
 		case hintTarget:
-			s.targets++
+			s.target = true
 		}
 	}
 	if s.traits&HasKnownName == 0 && s.known != nil && s.known(word) {

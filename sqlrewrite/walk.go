@@ -331,7 +331,9 @@ func (p *planner) functions(f *pg_query.RangeFunction, c context) {
 		default:
 			inner.place = PlaceFromBare
 		}
-		if call := node.GetFuncCall(); call == nil || !p.call(call, inner) {
+		if call := node.GetFuncCall(); call == nil {
+			p.column(node, inner) // a CAST, say: what is in it names the column
+		} else if !p.call(call, inner) {
 			p.expr(node, inner)
 		}
 	}

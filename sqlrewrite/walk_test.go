@@ -82,6 +82,7 @@ func TestEvaluation(t *testing.T) {
 		"function in FROM, bare numbers":  {"SELECT * FROM nextval('s') WITH ORDINALITY", "nextval row from"},
 		"functions in FROM":               {"SELECT * FROM ROWS FROM (nextval('a'), nextval('s')) AS x", "nextval row from, nextval row from"},
 		"argument in FROM, of a column":   {"SELECT * FROM t, generate_series(t.id, nextval('s')) x", "nextval row"},
+		"cast in FROM":                    {"SELECT * FROM CAST(nextval('s') AS int)", "nextval once column"},
 		"argument in FROM":                {"SELECT * FROM generate_series(1, nextval('s'))", "nextval once"},
 		"cte":                             {"WITH c AS (SELECT nextval('s') v) SELECT c.v, t.id FROM t, c", "nextval once"},
 		"recursive cte":                   {"WITH RECURSIVE r AS (SELECT nextval('a') v UNION ALL SELECT nextval('s') FROM r) SELECT * FROM r", "nextval once, nextval row column"},
