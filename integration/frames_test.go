@@ -254,6 +254,9 @@ var (
 		"sync alone":             {send(sync, sync)},
 		"ddl extended":           {send(parse("", "CREATE SEQUENCE x START 5"), describeS(""), bind("", ""), describeP(""), execute("", 0), sync), send(query("SELECT nextval('x')")), send(parse("", "CREATE SEQUENCE x"), bind("", ""), execute("", 0), sync)},
 		"pgjdbc calls":           {send(parse("", "select * from nextval($1,$2)  as result", 2278, 1043), describeS(""), bind("", "", nil, "s"), describeP(""), execute("", 0), sync), send(parse("", "select * from setval($1,$2,$3)  as result", 2278, 1043, 20), bind("", "", nil, "s", "77"), describeP(""), execute("", 0), sync), send(parse("", "select * from lastval($1)  as result", 2278), bind("", "", nil), execute("", 0), sync)},
+		"comment alone":          {send(query("-- nextval('s')"), query("/* CREATE SEQUENCE s */;"))},
+		"close before ddl":       {send(parse("a", "SELECT 1"), sync), send(closeS("a"), parse("", "CREATE SEQUENCE x"), bind("", ""), execute("", 0), sync), send(query("SELECT nextval('x')")), send(closeS("a"), parse("", "SELECT currval('s')"), bind("", ""), execute("", 0), sync)},
+		"rename again":           {send(query("ALTER SEQUENCE s RENAME TO b"), query("ALTER SEQUENCE s RENAME TO b"), query("SELECT nextval('b')"))},
 		"sequence away":          {send(parse("a", "SELECT nextval('s')"), bind("", "a"), execute("", 0), sync), send(query("DROP SEQUENCE s")), send(bind("", "a"), execute("", 0), sync), send(query("CREATE SEQUENCE s START 50")), send(bind("", "a"), execute("", 0), sync), send(closeS("a"), sync), send(bind("", "a"), sync)},
 		"pgjdbc call":            {send(parse("", "select * from nextval($1) as result", 1043), bind("", "", "s"), describeP(""), execute("", 0), sync)},
 	}

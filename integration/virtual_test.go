@@ -38,7 +38,6 @@ func TestShapesThatAreRefused(t *testing.T) {
 		"recursive":                        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE nextval('s') < 3) SELECT count(*) FROM r",
 		"lateral":                          "SELECT q.n FROM t, LATERAL (SELECT nextval('s') AS n) q",
 		"correlated":                       "SELECT (SELECT nextval('s') + t.id) FROM t",
-		"setval of an expression":          "SELECT setval('s', (SELECT max(id) FROM t))",
 		"setval for each row":              "SELECT setval('s', id) FROM t",
 		"column default":                   "CREATE TABLE d (id bigint DEFAULT nextval('s'))",
 		"column default later":             "ALTER TABLE t ALTER COLUMN id SET DEFAULT nextval('s')",
@@ -168,6 +167,24 @@ func TestDatabasesAreSeparate(t *testing.T) {
 		require.NoError(t, conn.QueryRow(context.Background(), "SELECT nextval('s')").Scan(&v))
 		require.Equal(t, want, v)
 	}
+}
+
+// TestSetvalOfAnExpression: the upstream computes the value once, in the transaction of the statement.
+func TestSetvalOfAnExpression(t *testing.T) {
+	t.Parallel()
+	direct, through := twins(t)
+	for _, url := range []string{direct, through} {
+		exec(t, url, "CREATE SEQUENCE s", "CREATE TABLE t (id bigint)", "INSERT INTO t VALUES (41)")
+	}
+	c := conversation{
+		send(query("SELECT setval('s', (SELECT max(id) FROM t))"), query("SELECT nextval('s')"), query("SELECT setval('s', (SELECT max(id) FROM t) + 1, false)"), query("SELECT nextval('s')")),
+		send(query("SELECT setval('s', nextval('s') + 99)"), query("SELECT setval('s', (SELECT id FROM t WHERE id < 0))"), query("SELECT nextval('s')")),
+		send(query("BEGIN"), query("INSERT INTO t VALUES (500)"), query("SELECT setval('s', (SELECT max(id) FROM t))"), query("ROLLBACK"), query("SELECT nextval('s')")),
+		send(query("BEGIN"), query("SELECT setval('s', (SELECT 1/0 FROM t))"), query("SELECT 1"), query("ROLLBACK"), query("SELECT setval('s', (SELECT 1/0))")),
+		send(parse("", "SELECT setval('s', (SELECT max(id) FROM t))"), bind("", ""), execute("", 0), sync), send(query("SELECT nextval('s')")),
+		send(parse("", "INSERT INTO t VALUES (7)"), bind("", ""), execute("", 0), parse("", "SELECT setval('s', (SELECT min(id) FROM t))"), bind("", ""), execute("", 0), sync), send(query("SELECT nextval('s')")),
+	}
+	require.Equal(t, strings.Join(converse(t, direct, c), "\n"), strings.Join(converse(t, through, c), "\n"))
 }
 
 // TestLastvalAfterTheUpstreams: the later of the two wins.

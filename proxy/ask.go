@@ -10,6 +10,18 @@ import (
 // to be done need not be done any more.
 var errDiscarding = errors.New("the upstream discards messages until the next Sync")
 
+// askError is the upstream's error for a question of ours, which the client was not told. It failed the transaction that
+// the question ran in.
+type askError struct{ cause *wire.Error }
+
+func (e *askError) Error() string { return e.cause.Error() }
+func (e *askError) Unwrap() error { return e.cause }
+
+func isAsked(err error) bool {
+	var e *askError
+	return errors.As(err, &e)
+}
+
 // ask runs a query of ours on the session's upstream connection and returns its rows, with "" for NULL; arguments are
 // passed as text. It runs where the client's next statement would run: inside the open transaction or pipeline, after
 // everything sent before. It leaves the client's unnamed statement and portal alone, and adds no Sync to a batch that
@@ -67,7 +79,7 @@ func (x *session) ask(query string, arguments ...string) ([][]string, error) {
 	}
 	x.untidy = answer.err != nil
 	if answer.err != nil {
-		return nil, answer.err
+		return nil, &askError{answer.err}
 	}
 	return answer.rows, nil
 }

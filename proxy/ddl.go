@@ -226,6 +226,13 @@ func (x *session) checkCreates(st *sqlrewrite.Statement) error {
 	if x.srv.cfg.Standalone {
 		return nil
 	}
+	if d := st.DDL; d != nil && len(st.Creates) > 0 && d.Verb != sqlrewrite.CreateSequence {
+		source := d.Names[0]
+		rows, err := x.ask("SELECT 1 WHERE pg_catalog.to_regclass($1) IS NOT NULL", quoted(nameParts(source)))
+		if len(rows) == 0 || err != nil {
+			return err // the upstream has nothing to rename, and says so
+		}
+	}
 	for _, name := range st.Creates {
 		if strings.HasPrefix(name.Schema, "pg_") {
 			continue // a temporary relation hides a sequence, and takes nothing from it
@@ -433,12 +440,14 @@ func quoted(parts []string) string {
 	return strings.Join(q, ".")
 }
 
-func dotted(n sqlrewrite.Name) string {
+func dotted(n sqlrewrite.Name) string { return strings.Join(nameParts(n), ".") }
+
+func nameParts(n sqlrewrite.Name) []string {
 	parts := []string{n.Database, n.Schema, n.Name}
 	for len(parts) > 1 && parts[0] == "" {
 		parts = parts[1:]
 	}
-	return strings.Join(parts, ".")
+	return parts
 }
 
 // state reads a sequence's last value.

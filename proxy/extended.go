@@ -93,7 +93,7 @@ func (x *session) parse(body int) error {
 
 // parseUse prepares a statement with sequence calls or reads.
 func (x *session) parseUse(st *statement, frame []byte) error {
-	u, err := x.resolveUse(st.parsed, nil, false)
+	u, err := x.resolveUse(st.plan, st.parsed, nil, false)
 	if err != nil {
 		return x.fail(err)
 	}
@@ -163,6 +163,9 @@ func (x *session) parseLocal(st *statement) error {
 
 // parseEdited sends a Parse with parameters of ours in the place of calls and reads. Their values are drawn at Bind.
 func (x *session) parseEdited(st *statement, u *use) error {
+	if word, _, _ := strings.Cut(st.text[st.parsed.Start:], " "); strings.EqualFold(word, "copy") {
+		return x.fail(notSupported("Send it by the simple query protocol.", "COPY of a query with sequence calls of nextvald is not supported in the extended query protocol"))
+	}
 	st.mode = edited
 	st.base = max(st.plan.Params, len(st.declared))
 	types := make([]uint32, st.base)
@@ -296,7 +299,7 @@ func (x *session) bindWatched(st *statement, body int) error {
 		return err
 	}
 	if m, err := wire.DecodeBind(frame[wire.HeaderLen:]); err == nil && len(m.Parameters) >= st.plan.Params {
-		u, err := x.resolveUse(st.parsed, x.parameters(&m, st), true)
+		u, err := x.resolveUse(st.plan, st.parsed, x.parameters(&m, st), true)
 		if err != nil {
 			return x.fail(err)
 		}
@@ -381,7 +384,7 @@ func (x *session) bindUse(p *portal, m *wire.Bind) (handed bool, err error) {
 			params[i].Value = append([]byte{}, v...)
 		}
 	}
-	u, err := x.resolveUse(st.parsed, params, true)
+	u, err := x.resolveUse(st.plan, st.parsed, params, true)
 	switch {
 	case err != nil:
 		return false, err
@@ -454,7 +457,7 @@ func (x *session) bindEdited(m *wire.Bind, st *statement) error {
 // client's parameters that must be NULL because they name sequences of ours.
 func (x *session) drawEdited(m *wire.Bind, st *statement) (values [][]byte, nulled []int, failure error) {
 	values = make([][]byte, len(st.calls)+3*len(st.reads))
-	u, err := x.resolveUse(st.parsed, x.parameters(m, st), true)
+	u, err := x.resolveUse(st.plan, st.parsed, x.parameters(m, st), true)
 	if err != nil {
 		return values, nil, err
 	}
@@ -546,7 +549,7 @@ func (x *session) describe(body int) error {
 		return x.respondLocal(wire.AppendEmpty(frames, wire.TypeNoData))
 	}
 	if use == nil {
-		if use, err = x.resolveUse(st.parsed, nil, false); err != nil {
+		if use, err = x.resolveUse(st.plan, st.parsed, nil, false); err != nil {
 			return x.fail(err)
 		}
 	}
@@ -655,7 +658,7 @@ func (x *session) executeLocal(p *portal, limit int) error {
 // executeDDL carries out sequence DDL. It cannot be undone with an implicit transaction, so it has to be alone in its.
 func (x *session) executeDDL(p *portal) error {
 	tag := p.statement.parsed.DDL.Tag
-	alone := !x.batch.forwarded && p.row == 0
+	alone := !x.batch.implicit && p.row == 0
 	if alone && byte(x.status.Load()) == idle {
 		// Nothing may follow in the batch that could fail. The client expects no answer before its Sync or Flush.
 		next, _, err := x.in.Next()
@@ -763,7 +766,11 @@ func (x *session) fail(err error) error {
 		return errOver
 	}
 	failure := clientError(err)
-	if status == idle && !x.batch.forwarded {
+	switch {
+	case isAsked(err) && x.flight.discarding():
+		x.failures.Add(1)
+		return x.writeOut(wire.AppendError(nil, failure))
+	case status == failed && !x.batch.forwarded, status == idle && !x.batch.implicit:
 		x.failures.Add(1)
 		return x.respond(wire.AppendError(nil, failure))
 	}

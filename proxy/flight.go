@@ -239,6 +239,13 @@ func (f *flight) awaitEmpty() (failed, open bool) {
 	return f.failed, !f.closed
 }
 
+// discarding reports whether the upstream discards messages up to the next Sync.
+func (f *flight) discarding() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failed
+}
+
 // busyReady reports whether a ReadyForQuery is owed.
 func (f *flight) busyReady() bool {
 	f.mu.Lock()

@@ -35,7 +35,7 @@ func (x *session) query(body int) error {
 	if err != nil {
 		return x.failQuery(nil, err)
 	}
-	if plan == nil {
+	if plan == nil || len(plan.Statements) == 0 {
 		return x.passQuery(frame, traits, nil)
 	}
 	if x.oneByOne(plan) {
@@ -221,7 +221,14 @@ func (x *session) failQuery(frames []byte, err error) error {
 	if !open {
 		return errOver
 	}
-	if status == idle && !x.batch.forwarded {
+	if isAsked(err) && x.flight.discarding() {
+		x.failures.Add(1)
+		if err := x.writeOut(wire.AppendError(frames, failure)); err != nil {
+			return err
+		}
+		return x.send(expectation{kind: wire.TypeSync, x: &special{mute: x.muted}}, wire.AppendEmpty(nil, wire.TypeSync))
+	}
+	if status != inBlock && !x.batch.forwarded {
 		x.failures.Add(1)
 		if err := x.respond(wire.AppendError(frames, failure)); err != nil {
 			return err
@@ -299,7 +306,7 @@ func (q *textEdit) add(st *sqlrewrite.Statement) error {
 		if q.plan.Params > 0 {
 			return q.pass() // there are no parameters in a Query: the upstream says so
 		}
-		u, err := x.resolveUse(st, nil, true)
+		u, err := x.resolveUse(q.plan, st, nil, true)
 		if err != nil {
 			return err
 		}
@@ -355,7 +362,8 @@ func (q *textEdit) pass() error {
 	q.local = nil
 	for i := range local {
 		if local[i].use == nil {
-			return errMixedDDL(local[i].statement.DDL)
+			q.at = local[i].statement
+			return errMixedDDL(q.at.DDL)
 		}
 		if err := q.edit(local[i].use); err != nil {
 			return err
@@ -390,7 +398,7 @@ func (q *textEdit) edit(u *use) error {
 		value := literal(r)
 		switch {
 		case err == nil:
-		case x.srv.cfg.Standalone || errors.Is(err, errOver) || errors.Is(err, errDiscarding):
+		case x.srv.cfg.Standalone || isAsked(err) || errors.Is(err, errOver) || errors.Is(err, errDiscarding):
 			return err
 		default:
 			value = q.fails(err, failingExpression)
@@ -427,6 +435,9 @@ func literal(r result) string {
 
 // finishQuery sends or answers what was gathered. A failure of the statement being added takes that statement's place.
 func (x *session) finishQuery(q *textEdit, traits sqlrewrite.Traits, frame []byte, failure error) error {
+	if isAsked(failure) {
+		return x.failQuery(nil, failure) // the transaction has failed already
+	}
 	if q.passed == 0 {
 		if !x.batch.forwarded {
 			return x.answerQuery(q, failure)

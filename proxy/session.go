@@ -83,7 +83,8 @@ type session struct {
 // batch is what the client has sent since its last Sync or Query.
 type batch struct {
 	open      bool // it has begun
-	forwarded bool // something of it went to the upstream: an implicit transaction may be open there
+	forwarded bool // something of it went to the upstream, which owes an answer at the Sync
+	implicit  bool // that may have opened an implicit transaction there: more than a Close
 	local     bool // something of it was answered here
 	skipping  bool // a message of it failed here: the rest is discarded
 }
@@ -302,6 +303,7 @@ func (x *session) send(e expectation, frame []byte) error {
 func (x *session) begin(e expectation) {
 	x.flight.push(e)
 	x.batch.forwarded = !e.endsReady()
+	x.batch.implicit = x.batch.forwarded && (x.batch.implicit || e.kind != wire.TypeClose)
 }
 
 // respond answers the client in its turn.

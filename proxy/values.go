@@ -57,6 +57,7 @@ type result struct {
 
 // use is one execution of a statement's sequence calls.
 type use struct {
+	plan      *sqlrewrite.Plan
 	statement *sqlrewrite.Statement
 	bound     bool                  // parameters have values
 	ours      []bool                // per call: answered here
@@ -72,9 +73,9 @@ type use struct {
 
 // resolveUse finds out which calls and reads of a statement are ours. A call whose name is a parameter, and lastval, are
 // decided when the statement is bound; until then they count as later.
-func (x *session) resolveUse(st *sqlrewrite.Statement, params []answer.Param, bound bool) (*use, error) {
+func (x *session) resolveUse(plan *sqlrewrite.Plan, st *sqlrewrite.Statement, params []answer.Param, bound bool) (*use, error) {
 	u := &use{
-		statement: st, params: params, bound: bound,
+		plan: plan, statement: st, params: params, bound: bound,
 		ours:      make([]bool, len(st.Calls)),
 		sequences: make([]*sequencer.Sequence, len(st.Calls)),
 		relations: make([]*sequencer.Sequence, len(st.Reads)),
@@ -188,7 +189,7 @@ func (u *use) check() error {
 		case c.Evaluation == sqlrewrite.PerRow:
 			return notSupported("Draw the values first, one SELECT with several calls or one statement each, and pass them in.",
 				"%s of %s once for each row is not supported", functionName(c.Function), name)
-		case c.Function == sqlrewrite.Setval && (c.Value.Kind == sqlrewrite.Opaque && u.inner(i) < 0 || c.IsCalled.Kind == sqlrewrite.Opaque):
+		case c.Function == sqlrewrite.Setval && (c.Value.Kind == sqlrewrite.Opaque && u.inner(i) < 0 && u.expression(i) == "" || c.IsCalled.Kind == sqlrewrite.Opaque):
 			return notSupported("Compute the value first, and call setval with a constant or a parameter.",
 				"setval of %s with an expression is not supported", name)
 		}
@@ -207,10 +208,51 @@ func (u *use) inner(i int) int {
 	return -1
 }
 
-// nested reports whether call i is the value argument of a setval of ours, which evaluates it.
+// expression is the text of the value argument of setval call i, where the upstream can compute it by itself: it has
+// no parameters. "" where it cannot.
+func (u *use) expression(i int) string {
+	value := &u.statement.Calls[i].Value
+	if u.plan.Params > 0 || value.End <= value.Start {
+		return ""
+	}
+	return u.plan.Text[value.Start:value.End]
+}
+
+// compute asks the upstream for the value argument of setval call i, after the calls of ours in it.
+func (x *session) compute(u *use, i int) (value int64, null bool, err error) {
+	argument := &u.statement.Calls[i].Value
+	var edits []sqlrewrite.Edit
+	for j := range i {
+		c := &u.statement.Calls[j]
+		if !u.ours[j] || c.Start < argument.Start || c.End > argument.End {
+			continue
+		}
+		r, err := x.evaluate(u, j)
+		if err != nil {
+			return 0, false, err
+		}
+		edits = append(edits, sqlrewrite.Edit{Start: c.Start - argument.Start, End: c.End - argument.Start, Text: c.Replacement(literal(r))})
+	}
+	text, _ := sqlrewrite.Apply(u.expression(i), edits)
+	rows, err := x.ask("SELECT v, v IS NULL FROM (SELECT (" + text + ")::pg_catalog.int8) AS q(v)")
+	switch {
+	case err != nil:
+		return 0, false, err
+	case len(rows) != 1:
+		return 0, false, notSupported("Compute the value first.", "setval of several values at once is not supported")
+	case rows[0][1] == "t":
+		return 0, true, nil
+	}
+	value, err = strconv.ParseInt(rows[0][0], 10, 64)
+	return value, false, err
+}
+
+// nested reports whether call i is inside the value argument of a setval of ours, which evaluates it.
 func (u *use) nested(i int) bool {
+	c := &u.statement.Calls[i]
 	for k := i + 1; k < len(u.statement.Calls); k++ {
-		if u.ours[k] && u.statement.Calls[k].Function == sqlrewrite.Setval && u.inner(k) == i {
+		outer := &u.statement.Calls[k]
+		if u.ours[k] && outer.Function == sqlrewrite.Setval && outer.Value.Start <= c.Start && c.End <= outer.Value.End {
 			return true
 		}
 	}
@@ -340,6 +382,10 @@ func (x *session) setvalArguments(u *use, i int) (value int64, called, null bool
 			return 0, false, false, err
 		}
 		value, null = r.value, r.null
+	} else if c.Value.Kind == sqlrewrite.Opaque {
+		if value, null, err = x.compute(u, i); err != nil || null {
+			return 0, false, null, err
+		}
 	} else if value, null, err = answer.Int8(u.param(&c.Value)); err != nil || null {
 		return 0, false, null, err
 	}
