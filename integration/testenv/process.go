@@ -133,6 +133,8 @@ func (c Command) Start(t testing.TB) *Process {
 	p := &Process{t: t, done: make(chan struct{})}
 	p.cmd = exec.Command(Binary(t), append([]string{"serve"}, c.Args...)...)
 	p.cmd.Env, p.cmd.Dir = environment(c.Env), c.Dir
+	// A test program that is killed does not leave processes behind.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
