@@ -325,7 +325,7 @@ func truth(n *pg_query.Node) bool {
 		case *pg_query.A_Const_Boolval:
 			return v.Boolval.Boolval
 		case *pg_query.A_Const_Sval:
-			return v.Sval.Sval == "true" || v.Sval.Sval == "on"
+			return isTrue(v.Sval.Sval)
 		}
 		return false
 	}
@@ -335,7 +335,11 @@ func truth(n *pg_query.Node) bool {
 	case *pg_query.Node_Boolean:
 		return v.Boolean.Boolval
 	case *pg_query.Node_String_:
-		return v.String_.Sval == "true" || v.String_.Sval == "on"
+		return isTrue(v.String_.Sval)
 	}
 	return false
+}
+
+func isTrue(word string) bool {
+	return strings.EqualFold(word, "true") || strings.EqualFold(word, "on")
 }

@@ -56,6 +56,7 @@ func (p *planner) runnable(node *pg_query.Node) {
 	case *pg_query.Node_DeclareCursorStmt:
 		p.query(n.DeclareCursorStmt.Query, context{})
 	case *pg_query.Node_ExecuteStmt:
+		p.st.Explain = false // the arguments are evaluated even so
 		for _, a := range n.ExecuteStmt.Params {
 			p.expr(a, context{})
 		}
