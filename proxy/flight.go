@@ -81,6 +81,9 @@ func (f *flight) pushLocked(e expectation) {
 			return
 		}
 	}
+	if e.kind == kindCopyEnd && f.first == len(f.queue) {
+		return // of data that the upstream has given up already
+	}
 	if f.first > 0 && len(f.queue) == cap(f.queue) {
 		n := copy(f.queue, f.queue[f.first:])
 		clear(f.queue[n:])

@@ -234,13 +234,21 @@ func (x *session) compute(u *use, i int) (value int64, null bool, err error) {
 		edits = append(edits, sqlrewrite.Edit{Start: c.Start - argument.Start, End: c.End - argument.Start, Text: c.Replacement(literal(r))})
 	}
 	text, _ := sqlrewrite.Apply(u.expression(i), edits)
-	rows, err := x.ask("SELECT v, v IS NULL FROM (SELECT (" + text + ")::pg_catalog.int8) AS q(v)")
+	rows, err := x.ask("SELECT v::pg_catalog.text, v IS NULL, pg_catalog.pg_typeof(v)::pg_catalog.text FROM (SELECT (" + text + ")) AS q(v)")
 	switch {
 	case err != nil:
 		return 0, false, err
 	case len(rows) != 1:
 		return 0, false, notSupported("Compute the value first.", "setval of several values at once is not supported")
-	case rows[0][1] == "t":
+	}
+	switch typ := rows[0][2]; typ {
+	case "smallint", "integer", "bigint":
+	default:
+		return 0, false, &wire.Error{Code: "42883", Message: fmt.Sprintf("function setval(unknown, %s) does not exist", typ),
+			Hint:     "No function matches the given name and argument types. You might need to add explicit type casts.",
+			Position: x.position(u.statement.Calls[i].Start)}
+	}
+	if rows[0][1] == "t" {
 		return 0, true, nil
 	}
 	value, err = strconv.ParseInt(rows[0][0], 10, 64)
