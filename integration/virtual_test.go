@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -153,6 +154,33 @@ func TestDDLInABlockIsRefused(t *testing.T) {
 	require.Empty(t, run(t, conn, "CREATE SEQUENCE a; CREATE SEQUENCE b; SELECT nextval('a'), nextval('b')"))
 	require.Equal(t, "42P07", run(t, conn, "CREATE SEQUENCE c; CREATE SEQUENCE s"))
 	require.Equal(t, "42P01", run(t, conn, "SELECT nextval('c')"), "DDL before the failure was not undone")
+}
+
+// TestDropSchema: the sequences of a schema go with it.
+func TestDropSchema(t *testing.T) {
+	t.Parallel()
+	url := through(t)
+	conn := connect(t, url)
+	require.Empty(t, run(t, conn, "CREATE SCHEMA z"))
+	require.Empty(t, run(t, conn, "CREATE SEQUENCE z.s"))
+	require.Equal(t, "2BP01", run(t, conn, "DROP SCHEMA z"))
+	require.Empty(t, run(t, conn, "BEGIN"))
+	require.Equal(t, "0A000", run(t, conn, "DROP SCHEMA z CASCADE"))
+	require.Empty(t, run(t, conn, "ROLLBACK"))
+	require.Equal(t, "3F000", run(t, conn, "DROP SCHEMA z, nosuch CASCADE"))
+	require.Empty(t, run(t, conn, "SELECT nextval('z.s')"), "a DROP that failed dropped a sequence")
+	require.Empty(t, run(t, conn, "DROP SCHEMA z CASCADE; CREATE SCHEMA z"))
+	require.Equal(t, "42P01", run(t, conn, "SELECT nextval('z.s')"))
+	require.Empty(t, run(t, conn, "CREATE SEQUENCE z.s START 70"))
+	_, err := conn.Exec(context.Background(), "DROP SCHEMA z CASCADE") // extended
+	require.NoError(t, err)
+	require.Empty(t, run(t, conn, "CREATE SCHEMA z"))
+	require.Empty(t, run(t, conn, "CREATE SEQUENCE z.s START 80"))
+
+	// The session may end right after its statement.
+	exec(t, url, "DROP SCHEMA z CASCADE")
+	require.Empty(t, run(t, conn, "CREATE SCHEMA z"))
+	require.Eventually(t, func() bool { return run(t, conn, "CREATE SEQUENCE z.s") == "" }, 30*time.Second, 10*time.Millisecond)
 }
 
 // TestDatabasesAreSeparate: one name in two databases is two sequences.

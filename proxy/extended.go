@@ -596,6 +596,15 @@ func (x *session) execute(body int) error {
 					return x.discardAndFail(body, err)
 				}
 			}
+			if len(parsed.DropSchemas) > 0 {
+				status, open := x.transaction()
+				if !open {
+					return errOver
+				}
+				if err := x.checkDropSchemas(parsed, status); err != nil {
+					return x.discardAndFail(body, err)
+				}
+			}
 			x.noteStatement(parsed)
 		}
 		x.values.passed()

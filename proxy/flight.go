@@ -249,6 +249,13 @@ func (f *flight) discarding() bool {
 	return f.failed
 }
 
+// quiet reports whether everything that was sent is answered.
+func (f *flight) quiet() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.first == len(f.queue)
+}
+
 // busyReady reports whether a ReadyForQuery is owed.
 func (f *flight) busyReady() bool {
 	f.mu.Lock()

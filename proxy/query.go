@@ -351,6 +351,9 @@ func (q *textEdit) add(st *sqlrewrite.Statement) error {
 	if err := x.checkCreates(st); err != nil {
 		return err
 	}
+	if err := x.checkDropSchemas(st, byte(x.status.Load())); err != nil {
+		return err
+	}
 	return q.pass()
 }
 

@@ -33,6 +33,7 @@ type Sequences interface {
 	Alter(ctx context.Context, name sequencer.Name, options sequencer.Options) error
 	Rename(ctx context.Context, from, to sequencer.Name) error
 	Drop(ctx context.Context, name sequencer.Name) error
+	List(ctx context.Context, database string) ([]sequencer.Entry, error)
 }
 
 // Config is what a Server needs. All fields but Standalone are required.

@@ -57,9 +57,10 @@ type session struct {
 	access   access
 	pending  *pending // sequence DDL that is not committed yet; nil when there is none
 	muted    bool     // statements of one Query run one by one: their ReadyForQuery is not the client's
-	untidy   bool     // a statement of ours was left in the upstream
-	text     string   // what is being prepared or run, for positions in errors
-	base     int      // characters of the client's text before it
+	after    *afterwards
+	untidy   bool   // a statement of ours was left in the upstream
+	text     string // what is being prepared or run, for positions in errors
+	base     int    // characters of the client's text before it
 
 	// The upstream side: read and written by its goroutine alone.
 	upstream net.Conn
@@ -165,6 +166,9 @@ func (x *session) relay() error {
 		_ = x.upstream.Close()
 	}
 	upstreamErr := <-upstreamDone
+	if x.after != nil && x.flight.quiet() {
+		x.dropAfter(x.after)
+	}
 	_ = x.client.SetWriteDeadline(time.Now().Add(lingerTimeout))
 	if !errors.Is(clientErr, io.EOF) && !x.fatal.Load() {
 		x.writeOut(wire.AppendError(nil, x.lastWords()))
@@ -245,6 +249,9 @@ func (x *session) message(typ byte, body int) error {
 	if x.known == nil {
 		x.srv.loadKnown(x.ctx, x.database)
 		x.known = x.srv.cfg.Sequences.Known(x.database)
+	}
+	if err := x.follow(); err != nil {
+		return err
 	}
 	if !x.batch.open {
 		x.batch.open = true

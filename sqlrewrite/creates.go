@@ -30,6 +30,14 @@ func (p *planner) createsBeside(rv *pg_query.RangeVar, name string) {
 // createsOf notes the relations that a statement other than a query would create.
 func (p *planner) createsOf(node *pg_query.Node) {
 	switch n := node.Node.(type) {
+	case *pg_query.Node_DropStmt:
+		if n.DropStmt.RemoveType != pg_query.ObjectType_OBJECT_SCHEMA {
+			break
+		}
+		for _, o := range n.DropStmt.Objects {
+			p.st.DropSchemas = append(p.st.DropSchemas, o.GetString_().GetSval())
+		}
+		p.st.DropCascade = n.DropStmt.Behavior == pg_query.DropBehavior_DROP_CASCADE
 	case *pg_query.Node_CreateStmt:
 		p.createsTable(n.CreateStmt)
 	case *pg_query.Node_CreateForeignTableStmt:

@@ -56,6 +56,9 @@ type Statement struct {
 	// Creates are the relations that the statement would create or rename to (tables, indexes, views, the sequences of
 	// serial and identity columns, ...), whatever the Kind. Empty names are omitted.
 	Creates []Name
+	// DropSchemas are the schemas of a DROP SCHEMA, and DropCascade says that it is written with CASCADE.
+	DropSchemas []string
+	DropCascade bool
 }
 
 // Function is one of the four sequence functions.
