@@ -88,10 +88,10 @@ SELECT setval('s', 9223372036854775807);
 
 SELECT nextval('s');
 
--- differs: refused as an expression before its type is looked at
+-- differs: the type of an expression is looked at when it is computed
 SELECT setval('s', 9223372036854775808);
 
--- differs: refused as an expression before its type is looked at
+-- differs: the type of an expression is looked at when it is computed
 SELECT setval('s', 1.5);
 
 -- differs: the error has no position

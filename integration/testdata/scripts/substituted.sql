@@ -58,7 +58,7 @@ INSERT INTO t VALUES (nextval('absent'), 'x');
 
 EXPLAIN (COSTS OFF) SELECT 1;
 
--- differs: in the extended protocol, where COPY takes no parameters, the upstream refuses the one that stands for the value
+-- differs: in the extended protocol, where COPY takes no parameters, it is refused
 COPY (SELECT nextval('u'), 'x') TO STDOUT;
 
 SELECT setval('u', 500);
