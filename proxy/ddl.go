@@ -20,6 +20,7 @@ func (x *session) ownsDDL(st *sqlrewrite.Statement) (bool, error) {
 		return !d.Temporary, nil // a temporary sequence lives and dies with its session in the upstream
 	}
 	ours := 0
+	var others []sqlrewrite.Name
 	for _, name := range d.Names {
 		sequence, err := x.resolve(name)
 		if err != nil {
@@ -27,17 +28,36 @@ func (x *session) ownsDDL(st *sqlrewrite.Statement) (bool, error) {
 		}
 		if sequence != nil {
 			ours++
+		} else {
+			others = append(others, name)
 		}
 	}
 	switch {
-	case ours == len(d.Names):
-		return true, nil
 	case ours == 0:
 		return x.srv.cfg.Standalone && !d.Table, nil
-	case x.srv.cfg.Standalone:
+	case len(others) == 0 || x.srv.cfg.Standalone:
 		return true, nil
 	}
-	return false, notSupported("Name the sequences of nextvald and those of the upstream server in statements of their own.",
+	for _, name := range others {
+		there, err := x.upstreamHas(name)
+		if err != nil {
+			return false, err
+		}
+		if there {
+			return false, errMixedNames(d)
+		}
+	}
+	return true, nil // nobody has the others
+}
+
+// upstreamHas reports whether a name means a relation of the upstream.
+func (x *session) upstreamHas(name sqlrewrite.Name) (bool, error) {
+	rows, err := x.ask("SELECT 1 WHERE pg_catalog.to_regclass($1) IS NOT NULL", quoted(nameParts(name)))
+	return len(rows) > 0, err
+}
+
+func errMixedNames(d *sqlrewrite.DDL) *wire.Error {
+	return notSupported("Name the sequences of nextvald and those of the upstream server in statements of their own.",
 		"%s of sequences of nextvald and of the upstream server in one statement is not supported", d.Tag)
 }
 
@@ -227,9 +247,7 @@ func (x *session) checkCreates(st *sqlrewrite.Statement) error {
 		return nil
 	}
 	if d := st.DDL; d != nil && len(st.Creates) > 0 && d.Verb != sqlrewrite.CreateSequence {
-		source := d.Names[0]
-		rows, err := x.ask("SELECT 1 WHERE pg_catalog.to_regclass($1) IS NOT NULL", quoted(nameParts(source)))
-		if len(rows) == 0 || err != nil {
+		if there, err := x.upstreamHas(d.Names[0]); !there || err != nil {
 			return err // the upstream has nothing to rename, and says so
 		}
 	}

@@ -119,8 +119,6 @@ DROP SEQUENCE taken;
 -- differs: the upstream does not know the sequence
 DROP TABLE e;
 
--- differs: sequences of nextvald and others are not dropped together
 DROP SEQUENCE d, absent;
 
--- differs: sequences of nextvald and others are not dropped together
 DROP SEQUENCE IF EXISTS d, absent;
