@@ -275,12 +275,8 @@ func (x *session) bind(body int) error {
 	if err := m.Decode(frame[wire.HeaderLen:]); err != nil {
 		return x.fail(&wire.Error{Code: "08P01", Message: "invalid message format"})
 	}
-	status, open := x.transaction()
-	switch {
-	case !open:
-		return errOver
-	case status == failed:
-		return x.fail(errAborted())
+	if err := x.aborted(); err != nil {
+		return x.fail(err)
 	}
 	if err := checkBind(m, st); err != nil {
 		return x.fail(err)
@@ -535,12 +531,8 @@ func (x *session) describe(body int) error {
 		}
 		st, use, formats = p.statement, p.use, p.formats
 	}
-	status, open := x.transaction()
-	switch {
-	case !open:
-		return errOver
-	case status == failed:
-		return x.discardAndFail(body, errAborted())
+	if err := x.aborted(); err != nil {
+		return x.discardAndFail(body, err)
 	}
 	if err := x.in.Discard(body); err != nil {
 		return err
@@ -613,12 +605,8 @@ func (x *session) execute(body int) error {
 	if err := x.in.Discard(body); err != nil {
 		return err
 	}
-	status, open := x.transaction()
-	switch {
-	case !open:
-		return errOver
-	case status == failed:
-		return x.fail(errAborted())
+	if err := x.aborted(); err != nil {
+		return x.fail(err)
 	}
 	switch p.statement.parsed.Kind {
 	case sqlrewrite.KindDDL:
@@ -812,6 +800,18 @@ func errNoStatement(name string) *wire.Error {
 		return &wire.Error{Code: "26000", Message: "unnamed prepared statement does not exist"}
 	}
 	return &wire.Error{Code: "26000", Message: fmt.Sprintf("prepared statement \"%s\" does not exist", name)}
+}
+
+// aborted is the error for a message that is answered here while the transaction block has failed; nil while it has not.
+func (x *session) aborted() error {
+	status, open := x.transaction()
+	switch {
+	case !open:
+		return errOver
+	case status == failed:
+		return errAborted()
+	}
+	return nil
 }
 
 func errAborted() *wire.Error {

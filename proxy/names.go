@@ -171,7 +171,7 @@ func (x *session) argument(a *sqlrewrite.Argument, params []answer.Param) (seque
 			return nil, null, err
 		}
 	}
-	if isDigits(text) {
+	if sqlrewrite.IsOID(text) {
 		sequence, err = x.lookupOID(text)
 		return sequence, false, err
 	}
@@ -181,15 +181,6 @@ func (x *session) argument(a *sqlrewrite.Argument, params []answer.Param) (seque
 	}
 	sequence, err = x.resolve(name)
 	return sequence, false, err
-}
-
-func isDigits(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return s != ""
 }
 
 // relationNamed reports whether the upstream has a relation of that name.

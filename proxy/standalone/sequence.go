@@ -66,7 +66,7 @@ func (b *builder) sequence(name string, f *pg_query.FuncCall, sources []source) 
 		if argument.Kind == sqlrewrite.ExprParam && b.params[argument.Param-1].typ == 0 {
 			b.params[argument.Param-1].typ = answer.RegclassOID
 		}
-		if argument.Kind == sqlrewrite.ExprConstant && argument.Type == pgtype.UnknownOID && !argument.Null && !isDigits(argument.Text) {
+		if argument.Kind == sqlrewrite.ExprConstant && argument.Type == pgtype.UnknownOID && !argument.Null && !sqlrewrite.IsOID(argument.Text) {
 			return sqlrewrite.Expr{}, b.at(b.session.noRelation(argument.Text), withoutRegclass(f.Args[0]).GetAConst().GetLocation())
 		}
 		call = func(e *evaluation) (int64, bool, error) {
@@ -105,18 +105,9 @@ func withoutRegclass(n *pg_query.Node) *pg_query.Node {
 	}
 }
 
-func isDigits(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return s != ""
-}
-
 // noRelation is the error of a text that means a relation to regclass.
 func (s *session) noRelation(text string) error {
-	if isDigits(text) {
+	if sqlrewrite.IsOID(text) {
 		return errorf("XX000", "could not open relation with OID %s", text)
 	}
 	name, err := sqlrewrite.ParseQualifiedName(text)
