@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -61,4 +62,37 @@ func TestKilledMember(t *testing.T) {
 	failsToStart(t, testenv.Command{Args: []string{"evict", "--store", store, id}}, id)
 	failsToStart(t, testenv.Command{Args: []string{"evict"}})
 	failsToStart(t, testenv.Command{Args: []string{"members", "--listen", "x"}}, "--listen")
+}
+
+// The mode is changed online, and for all processes.
+func TestModeOfAllProcesses(t *testing.T) {
+	t.Parallel()
+	store, database := testenv.Table(t), testenv.Database(t)
+	conns := make([]*pgx.Conn, 2)
+	for i := range conns {
+		conns[i] = connect(t, testenv.Start(t, "--upstream", database, "--store", store).URL(database))
+	}
+	exec := func(sql string) {
+		_, err := conns[0].Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	draw := func() (values []int64) {
+		for i := range 6 {
+			var v int64
+			require.NoError(t, conns[i%2].QueryRow(t.Context(), "SELECT nextval('s')").Scan(&v))
+			values = append(values, v)
+		}
+		return values
+	}
+	exec("CREATE SEQUENCE s")
+	require.NotEqual(t, []int64{1, 2, 3, 4, 5, 6}, draw(), "each process has values of its own")
+	exec("ALTER SEQUENCE s SET (nextvald.mode = strict)")
+	exec("ALTER SEQUENCE s RESTART WITH 101")
+	require.Equal(t, []int64{101, 102, 103, 104, 105, 106}, draw())
+	exec("ALTER SEQUENCE s SET (nextvald.mode = cached)")
+	last := draw()
+	require.NotEqual(t, []int64{107, 108, 109, 110, 111, 112}, last)
+	exec("ALTER SEQUENCE s RESET (nextvald.mode)")
+	exec("ALTER SEQUENCE s RESTART WITH 101 CACHE 1")
+	require.Equal(t, []int64{101, 102, 103, 104, 105, 106}, draw())
 }

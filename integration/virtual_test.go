@@ -247,3 +247,38 @@ func TestLastvalAfterTheUpstreams(t *testing.T) {
 	require.Empty(t, run(t, conn, "DISCARD ALL"))
 	require.Equal(t, "55000", run(t, conn, "SELECT lastval()"))
 }
+
+// A sequence's own policy is changed in SQL. A plain PostgreSQL refuses all parameters of sequences, and so do we those of
+// others.
+func TestPolicyInSQL(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"upstream": through(t), "standalone": withoutUpstream(t)} {
+		t.Run(name, func(t *testing.T) {
+			conn := connect(t, url)
+			for _, c := range []struct{ sql, code, message string }{
+				{"CREATE SEQUENCE s", "", ""},
+				{"ALTER SEQUENCE s SET (nextvald.mode = strict, nextvald.max_lease = 500, nextvald.buffer_seconds = 2.5)", "", ""},
+				{"ALTER SEQUENCE public.s SET (nextvald.mode = cached), RESET (nextvald.max_lease, nextvald.buffer_seconds)", "", ""},
+				{"ALTER TABLE s RESET (nextvald.mode)", "", ""},
+				{"ALTER SEQUENCE IF EXISTS nowhere SET (nextvald.mode = strict)", "", ""},
+				{"ALTER SEQUENCE s SET (nextvald.mode = lazy)", "22023", `invalid value for parameter "nextvald.mode": "lazy"`},
+				{"ALTER SEQUENCE s SET (nextvald.speed)", "22023", `unrecognized parameter "nextvald.speed"`},
+				{"ALTER SEQUENCE s RESET (nextvald.speed)", "22023", `unrecognized parameter "nextvald.speed"`},
+				{"ALTER SEQUENCE s SET (fillfactor = 3)", "42809", `ALTER action SET cannot be performed on relation "s"`},
+				{"ALTER SEQUENCE s RESET (fillfactor)", "42809", `ALTER action RESET cannot be performed on relation "s"`},
+				{"ALTER SEQUENCE nowhere SET (nextvald.mode = strict)", "42P01", `relation "nowhere" does not exist`},
+			} {
+				tag, err := conn.Exec(context.Background(), c.sql, pgx.QueryExecModeSimpleProtocol)
+				require.Equal(t, c.code, code(err), "%s: %v", c.sql, err)
+				if c.code != "" {
+					require.ErrorContains(t, err, c.message, c.sql)
+				} else {
+					require.Equal(t, strings.Join(strings.Fields(c.sql)[:2], " "), tag.String())
+				}
+			}
+			var v int64
+			require.NoError(t, conn.QueryRow(context.Background(), "SELECT nextval('s')").Scan(&v))
+			require.EqualValues(t, 1, v)
+		})
+	}
+}

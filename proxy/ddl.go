@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -129,6 +130,12 @@ func (x *session) applyDDL(st *sqlrewrite.Statement) (notices []*wire.Error, err
 	switch d.Verb {
 	case sqlrewrite.AlterSequence:
 		options, err := x.options(st)
+		if err != nil {
+			return nil, err
+		}
+		return nil, x.alter(name, options)
+	case sqlrewrite.SetParameters:
+		options, err := policyOptions(d)
 		if err != nil {
 			return nil, err
 		}
@@ -366,6 +373,37 @@ func (x *session) options(st *sqlrewrite.Statement) (sequencer.Options, error) {
 			o.Cache = &v
 		default:
 			return o, &wire.Error{Code: "42601", Message: fmt.Sprintf("option \"%s\" not recognized", opt.Name)}
+		}
+	}
+	return o, nil
+}
+
+// policyNamespace is that of the parameters by which a sequence gets a policy of its own.
+const policyNamespace = "nextvald"
+
+// policyOptions reads SET (nextvald.<key> = <value>, ...) and RESET (nextvald.<key>, ...). Other parameters are refused as
+// PostgreSQL refuses all of them for a sequence.
+func policyOptions(d *sqlrewrite.DDL) (sequencer.Options, error) {
+	var o sequencer.Options
+	for _, p := range d.Parameters {
+		if p.Namespace != policyNamespace {
+			action := "SET"
+			if p.Reset {
+				action = "RESET"
+			}
+			return o, &wire.Error{
+				Code:    "42809",
+				Message: fmt.Sprintf("ALTER action %s cannot be performed on relation \"%s\"", action, d.Names[0].Name),
+				Detail:  "This operation is not supported for sequences.",
+				Hint:    "The parameters of a sequence begin with \"nextvald.\".",
+			}
+		}
+		if p.Reset {
+			// It is applied first, so it takes back what the statement has set before.
+			o.Set = slices.DeleteFunc(o.Set, func(s sequencer.Setting) bool { return s.Key == p.Name })
+			o.Reset = append(o.Reset, p.Name)
+		} else {
+			o.Set = append(o.Set, sequencer.Setting{Key: p.Name, Value: p.Value})
 		}
 	}
 	return o, nil

@@ -32,7 +32,7 @@ func (s *Sequence) alter(ctx context.Context, o Options) error {
 		if err != nil {
 			return err
 		}
-		item.Definition, item.Mode = d, s.r.cfg.policy(s.Name(), d).Mode
+		item.Definition, item.Mode = d, s.r.policy(s.Name(), d).Mode
 		item.place(at)
 		if (d.Increment < 0) != (old.Increment < 0) && item.High != nil {
 			// Which value was the furthest in the new direction is not known.

@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // Policy tunes how a sequence's values are leased. The zero value of a field leaves it to what comes after: the sequence's
@@ -163,6 +164,32 @@ func (p Policy) over(q Policy) Policy {
 
 // policy is what holds for a sequence of that name and definition.
 func (c *Config) policy(n Name, d Definition) Policy {
+	return c.said(n, d).over(c.common())
+}
+
+// common is the policy of sequences about which nothing else is said.
+func (c *Config) common() Policy {
+	return Policy{
+		Mode: c.Mode, BufferSeconds: c.BufferSeconds, MinThreshold: c.MinThreshold, MinLease: c.MinLease, MaxLease: c.MaxLease,
+		LeaseSeconds: c.LeaseTarget.Seconds(),
+	}
+}
+
+// DefaultPolicy is what holds where a Config says nothing.
+func DefaultPolicy() Policy {
+	var c Config
+	c.setDefaults()
+	return c.common()
+}
+
+// Use makes p the policy of sequences about which nothing else is said. What p leaves open is the default.
+func (c *Config) Use(p Policy) {
+	c.Mode, c.BufferSeconds, c.MinThreshold, c.MinLease, c.MaxLease = p.Mode, p.BufferSeconds, p.MinThreshold, p.MinLease, p.MaxLease
+	c.LeaseTarget = time.Duration(p.LeaseSeconds * float64(time.Second))
+}
+
+// said is the part of the policy that was said about this very sequence, in its statements or by a rule.
+func (c *Config) said(n Name, d Definition) Policy {
 	p := d.Policy
 	if p.Mode == "" && d.Cache == 1 && !c.CacheOneIsCached {
 		p.Mode = Strict
@@ -173,13 +200,46 @@ func (c *Config) policy(n Name, d Definition) Policy {
 			if d.Cache > 1 {
 				q.Mode = "" // a lease of that size was asked for
 			}
-			p = p.over(q)
-			break
+			return p.over(q)
 		}
 	}
-	return p.over(Policy{
-		Mode: c.Mode, BufferSeconds: c.BufferSeconds, MinThreshold: c.MinThreshold, MinLease: c.MinLease, MaxLease: c.MaxLease,
-		LeaseSeconds: c.LeaseTarget.Seconds(),
+	return p
+}
+
+// Tune takes over the fields of c by which values are leased: BufferSeconds, MinThreshold, MinLease, MaxLease, LeaseTarget,
+// Mode, CacheOneIsCached and Policies. Mode and CacheOneIsCached concern the sequences that are created or altered from now
+// on, the rest all of them. An error changes nothing.
+func (r *Registry) Tune(c Config) error {
+	tuned := r.cfg
+	tuned.BufferSeconds, tuned.MinThreshold, tuned.LeaseTarget = c.BufferSeconds, c.MinThreshold, c.LeaseTarget
+	tuned.MinLease, tuned.MaxLease = c.MinLease, c.MaxLease
+	tuned.Mode, tuned.CacheOneIsCached, tuned.Policies = c.Mode, c.CacheOneIsCached, slices.Clone(c.Policies)
+	tuned.setDefaults()
+	if err := tuned.validate(); err != nil {
+		return err
+	}
+	r.tuned.Store(&tuned)
+	for _, s := range r.open() {
+		s.called(s.Name())
+	}
+	return nil
+}
+
+// policy is what holds for a sequence at present.
+func (r *Registry) policy(n Name, d Definition) Policy { return r.tuned.Load().policy(n, d) }
+
+// obey gives the sequence the mode that a rule says, where nothing else does and it has another.
+func (s *Sequence) obey() {
+	s.mu.Lock()
+	item, name := s.item, s.Name()
+	s.mu.Unlock()
+	if mode := s.r.tuned.Load().said(name, item.Definition).Mode; mode == "" || mode == item.Mode {
+		return
+	}
+	s.r.spawn(func() {
+		if err := s.alter(s.r.ctx, Options{}); err != nil {
+			s.r.cfg.Logger.Warn("a sequence keeps its mode although a policy says another", "sequence", name.String(), "error", err)
+		}
 	})
 }
 

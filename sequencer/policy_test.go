@@ -3,6 +3,7 @@ package sequencer_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -114,4 +115,32 @@ func TestPolicyOnline(t *testing.T) {
 	require.ErrorContains(t, err, `the pattern "[a" is malformed`)
 	_, err = sequencer.Open(ctx, memstore.New(), sequencer.Config{Policies: []sequencer.PolicyRule{{Match: "a", Policy: sequencer.Policy{MinLease: -1}}}})
 	require.ErrorContains(t, err, "min_lease")
+}
+
+// A rule's mode holds for sequences that exist already too; what was said of the sequence itself wins.
+func TestRulesComeToHold(t *testing.T) {
+	ctx := context.Background()
+	store := memstore.New()
+	mode := func(s *sequencer.Sequence) sequencer.Mode { return must(store.Get(ctx, s.Incarnation())).Mode }
+	first := open(t, store, sequencer.Config{})
+	ruled, own, fixed := create(t, first, "ruled", sequencer.Options{}),
+		create(t, first, "own", sequencer.Options{Set: []sequencer.Setting{{"mode", "cached"}}}),
+		create(t, first, "fixed", sequencer.Options{Cache: ptr[int64](20)})
+	draw(t, ruled, 3)
+	strict := sequencer.Config{Policies: []sequencer.PolicyRule{{Match: "*", Policy: sequencer.Policy{Mode: sequencer.Strict}}}}
+
+	second := open(t, store, strict)
+	for _, s := range []*sequencer.Sequence{ruled, own, fixed} {
+		_, err := second.Lookup(ctx, s.Name())
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { return mode(ruled) == sequencer.Strict }, 10*time.Second, time.Millisecond)
+	require.Equal(t, sequencer.Cached, mode(own))
+	require.Equal(t, sequencer.Cached, mode(fixed))
+
+	cached := sequencer.Config{Policies: []sequencer.PolicyRule{{Match: "*", Policy: sequencer.Policy{Mode: sequencer.Cached, MinLease: 7}}}}
+	require.NoError(t, second.Tune(cached))
+	require.Eventually(t, func() bool { return mode(ruled) == sequencer.Cached }, 10*time.Second, time.Millisecond)
+	require.ErrorContains(t, second.Tune(sequencer.Config{MinLease: 10, MaxLease: 5}), "MinLease")
+	require.Greater(t, next(t, ruled), int64(3))
 }

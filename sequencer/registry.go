@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,6 +18,7 @@ import (
 // Registry serves the sequences of one store. All methods are safe for concurrent use.
 type Registry struct {
 	cfg   Config
+	tuned atomic.Pointer[Config] // cfg, with what Tune has changed of it
 	store *countingStore
 
 	// ctx ends when the registry is closed, after the remainders were given back; what runs in the background uses it.
@@ -80,6 +82,7 @@ func Open(ctx context.Context, store Store, cfg Config) (*Registry, error) {
 		databases: map[string]*database{},
 		dead:      map[string]bool{},
 	}
+	r.tuned.Store(&r.cfg)
 	r.member.init(cfg.MemberID)
 	check, stop := context.WithTimeout(ctx, cfg.StoreTimeout)
 	defer stop()
@@ -405,7 +408,7 @@ func (r *Registry) Create(ctx context.Context, name Name, d Definition) (*Sequen
 	now := r.stamp()
 	item := Item{
 		Incarnation: r.incarnation(), Version: 1, State: Active, Source: FromStore, Kind: Virtual,
-		Mode: r.cfg.policy(name, d).Mode, Definition: d.stored(), OID: oid, Created: timeOf(now), Changed: now,
+		Mode: r.policy(name, d).Mode, Definition: d.stored(), OID: oid, Created: timeOf(now), Changed: now,
 	}
 	item.place(cursor{last: d.begin()})
 	if err := r.put(ctx, item, 0); err != nil {

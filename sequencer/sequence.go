@@ -73,7 +73,8 @@ func newSequence(r *Registry, e Entry, item Item) *Sequence {
 		wake:        make(chan struct{}),
 		rate:        newRate(r.cfg.Window, r.cfg.ShortWindow),
 	}
-	s.called(e.Name)
+	s.name.Store(&e.Name)
+	s.policy = r.policy(e.Name, item.Definition)
 	s.current.Store(newStock(Block{}, Position{}, 0))
 	return s
 }
@@ -81,9 +82,11 @@ func newSequence(r *Registry, e Entry, item Item) *Sequence {
 // called gives the sequence its name, by which policies are chosen.
 func (s *Sequence) called(n Name) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.name.Store(&n)
-	s.policy = s.r.cfg.policy(n, s.item.Definition)
+	s.policy = s.r.policy(n, s.item.Definition)
+	s.arm()
+	s.mu.Unlock()
+	s.obey()
 }
 
 // Name returns the sequence's name, as this process knows it.
@@ -412,7 +415,7 @@ func (s *Sequence) know(item Item) {
 	if item.Version != s.item.Version {
 		s.discard()
 		s.dry = false
-		s.policy = s.r.cfg.policy(s.Name(), item.Definition)
+		s.policy = s.r.policy(s.Name(), item.Definition)
 	}
 	s.item = item
 }

@@ -1,6 +1,8 @@
 package sqlrewrite
 
 import (
+	"strings"
+
 	pg_query "github.com/pganalyze/pg_query_go/v5"
 )
 
@@ -74,7 +76,15 @@ func (p *planner) ddl(node *pg_query.Node) bool {
 		p.st.Creates = append(p.st.Creates, Name{Schema: s.Newschema, Name: s.Relation.Relname})
 	case *pg_query.Node_AlterTableStmt:
 		s := n.AlterTableStmt
-		if len(s.Cmds) != 1 || !table(s.Objtype) {
+		if !table(s.Objtype) {
+			return false
+		}
+		if list, ok := storageParameters(s.Cmds); ok {
+			d.Verb, d.IfExists, d.Parameters = SetParameters, s.MissingOk, list
+			d.Names = []Name{nameOf(s.Relation)}
+			break
+		}
+		if len(s.Cmds) != 1 {
 			return false
 		}
 		cmd := s.Cmds[0].GetAlterTableCmd()
@@ -114,6 +124,31 @@ func nameOfParts(parts []string) (Name, bool) {
 		return Name{Database: parts[0], Schema: parts[1], Name: parts[2]}, true
 	}
 	return Name{}, false
+}
+
+// storageParameters reads the commands of an ALTER TABLE or SEQUENCE; ok is false unless all are SET (...) or RESET (...).
+func storageParameters(cmds []*pg_query.Node) (list []StorageParameter, ok bool) {
+	for _, node := range cmds {
+		cmd := node.GetAlterTableCmd()
+		reset := cmd.GetSubtype() == pg_query.AlterTableType_AT_ResetRelOptions
+		if !reset && cmd.GetSubtype() != pg_query.AlterTableType_AT_SetRelOptions {
+			return nil, false
+		}
+		for _, item := range cmd.GetDef().GetList().GetItems() {
+			d := item.GetDefElem()
+			p := StorageParameter{Namespace: d.GetDefnamespace(), Name: d.GetDefname(), Reset: reset}
+			if !reset {
+				p.Value = "true"
+				if d.GetArg() != nil {
+					var o Option
+					o.read(d.GetArg())
+					p.Value = o.Value + strings.Join(o.Parts, ".")
+				}
+			}
+			list = append(list, p)
+		}
+	}
+	return list, true
 }
 
 // options reads the options of CREATE and ALTER SEQUENCE.

@@ -237,6 +237,7 @@ const (
 	RenameSequence
 	SetSchema
 	OwnerTo
+	SetParameters // SET (...) and RESET (...)
 )
 
 // DDL is a statement about sequences as relations.
@@ -251,6 +252,8 @@ type DDL struct {
 	Cascade             bool
 	// Options of CREATE and ALTER, in the order written.
 	Options []Option
+	// Parameters of SET and RESET, in the order written.
+	Parameters []StorageParameter
 	// To is the new name, schema or owner of RENAME TO, SET SCHEMA and OWNER TO (CURRENT_USER and its like as written, upper case).
 	To string
 	// Table: written as ALTER TABLE (or VIEW, ...): when the name is no sequence of ours the statement passes.
@@ -272,4 +275,13 @@ type Option struct {
 	Parts []string
 	// Start is the option's byte offset in Plan.Text, and ValueStart that of the type of "as", for error positions.
 	Start, ValueStart int
+}
+
+// StorageParameter is one parameter of ALTER SEQUENCE .. SET (...) or RESET (...). PostgreSQL's sequences have none.
+type StorageParameter struct {
+	// Namespace is what was written before the name: nextvald of nextvald.mode. It may be empty.
+	Namespace, Name string
+	// Value is what was written, without quotes; "true" where nothing was. Empty with Reset.
+	Value string
+	Reset bool
 }

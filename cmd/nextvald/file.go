@@ -13,7 +13,8 @@ import (
 type fileValue struct {
 	key   string // nested keys joined by full stops
 	value string
-	line  int // from 1
+	items [][]fileValue // of a list, each a map of plain values; value is empty then
+	line  int           // from 1
 }
 
 // parseFile reads the values of a YAML document in their order. Errors name the line and never the value.
@@ -60,9 +61,25 @@ func flatten(values []fileValue, key string, node ast.Node) ([]fileValue, error)
 			}
 		}
 		return values, nil
+	case *ast.SequenceNode:
+		if key == "" {
+			break
+		}
+		list := fileValue{key: key, items: [][]fileValue{}, line: line}
+		for _, node := range node.Values {
+			if _, ok := node.(ast.MapNode); !ok {
+				return nil, fmt.Errorf("line %d: %s: is not a list of maps, each as `- key: value`", node.GetToken().Position.Line, key)
+			}
+			item, err := flatten(nil, "", node)
+			if err != nil {
+				return nil, err
+			}
+			list.items = append(list.items, item)
+		}
+		return append(values, list), nil
 	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.LiteralNode:
 		if key != "" {
-			return append(values, fileValue{key, text(node), line}), nil
+			return append(values, fileValue{key: key, value: text(node), line: line}), nil
 		}
 	case *ast.NullNode:
 		if key != "" {

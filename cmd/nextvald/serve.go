@@ -61,9 +61,9 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 		return s.fault("store", err)
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	registry, err := sequencer.Open(ctx, store, sequencer.Config{
-		Logger: log, StoreTimeout: s.storeTimeout, MemberID: memberID(listener.Addr()),
-	})
+	leasing := s.sequencerConfig()
+	leasing.Logger, leasing.StoreTimeout, leasing.MemberID = log, s.storeTimeout, memberID(listener.Addr())
+	registry, err := sequencer.Open(ctx, store, leasing)
 	if err != nil {
 		return s.fault("store", err)
 	}

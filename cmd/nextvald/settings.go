@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/nextvald/nextvald/sequencer"
 )
 
 // settings is how serve is told to run.
@@ -27,6 +30,10 @@ type settings struct {
 	logLevel     slog.Level
 	logFormat    string
 	storeTimeout time.Duration
+	// How values are leased: by the first of policies that matches, else by policy.
+	policy           sequencer.Policy
+	policies         []sequencer.PolicyRule
+	cacheOneIsCached bool
 
 	// origins says, by key, where a value was written, as an error about it names it.
 	origins map[string]string
@@ -73,18 +80,14 @@ var table = []setting{
 		return checkAddress(v)
 	}},
 	{"log_level", "info", "`LEVEL` of what is logged: debug, info, warn or error", func(s *settings, v string) error {
-		levels := []string{"debug", "info", "warn", "error"}
-		if !slices.Contains(levels, v) {
-			return fmt.Errorf("%q is not one of %s", v, strings.Join(levels, ", "))
+		if err := oneOf(v, "debug", "info", "warn", "error"); err != nil {
+			return err
 		}
 		return s.logLevel.UnmarshalText([]byte(v))
 	}},
 	{"log_format", "text", "`FORMAT` of the log: text or json", func(s *settings, v string) error {
 		s.logFormat = v
-		if v != "text" && v != "json" {
-			return fmt.Errorf("%q is not one of text, json", v)
-		}
-		return nil
+		return oneOf(v, "text", "json")
 	}},
 	{"store_timeout", "5s", "`DURATION` that bounds each request to the store, and a caller's wait for one", func(s *settings, v string) (err error) {
 		s.storeTimeout, err = time.ParseDuration(v)
@@ -94,15 +97,52 @@ var table = []setting{
 		return nil
 	}},
 	{"upstream_sequences", "virtual", "`MODE` of the sequences: virtual, unknown to the upstream", func(_ *settings, v string) error {
-		switch v {
-		case "virtual":
-			return nil
-		case "mirrored":
+		if v == "mirrored" {
 			return errors.New("mirrored is not supported yet: use virtual")
 		}
-		return fmt.Errorf("%q is not one of virtual, mirrored", v)
+		return oneOf(v, "virtual", "mirrored")
 	}},
+	{"sequences.cache_one", "strict", "`MODE` that CACHE 1 in a statement means: strict, or cached as no CACHE clause does", func(s *settings, v string) error {
+		s.cacheOneIsCached = v == "cached"
+		return oneOf(v, "strict", "cached")
+	}},
+	{"sequences.default_source", "store", "`SOURCE` of the sequences that are created: store", func(_ *settings, v string) error {
+		if v == "upstream" {
+			return errors.New("upstream is not supported yet: use store")
+		}
+		return oneOf(v, "store", "upstream")
+	}},
+	policySetting("mode", "`MODE` of sequences without a CACHE clause: cached, or strict (in real-time order across processes, a store write a call)"),
+	policySetting("buffer_seconds", "`SECONDS` of supply that an outage of the store should find"),
+	policySetting("min_threshold", "`VALUES` in hand below which more are leased, whatever the rate"),
+	policySetting("min_lease", "`VALUES` that are leased at least"),
+	policySetting("max_lease", "`VALUES` that are leased at most"),
+	policySetting("lease_seconds", "`SECONDS` that the values of one lease should last"),
 }
+
+// policySetting is the setting of a key of the sequences' common policy.
+func policySetting(key, usage string) setting {
+	var value string
+	for _, d := range sequencer.DefaultPolicy().Settings() {
+		if d.Key == key {
+			value = d.Value
+		}
+	}
+	return setting{"sequences." + key, value, usage, func(s *settings, v string) error {
+		return s.policy.Set(sequencer.Setting{Key: key, Value: v})
+	}}
+}
+
+// oneOf refuses a value that is none of those.
+func oneOf(v string, values ...string) error {
+	if !slices.Contains(values, v) {
+		return fmt.Errorf("%q is not one of %s", v, strings.Join(values, ", "))
+	}
+	return nil
+}
+
+// policiesKey names the policies by patterns of names. They are a list, so they are a key of the file only.
+const policiesKey = "sequences.policies"
 
 // configKey names the file itself, so it is a flag and a variable only.
 const configKey = "config"
@@ -148,13 +188,13 @@ func readSettings(cmd *cobra.Command, environ []string) (*settings, error) {
 		}
 		return written{f.Value.String(), "--" + f.Name}, true
 	}
+	s := &settings{origins: map[string]string{}}
 	values := map[string]written{}
 	if file, ok := first(configKey, flagged, env.get); ok {
-		if values, err = readFile(file); err != nil {
+		if values, s.policies, err = readFile(file); err != nil {
 			return nil, err
 		}
 	}
-	s := &settings{origins: map[string]string{}}
 	for _, row := range table {
 		w, ok := first(row.key, flagged, env.get, func(key string) (written, bool) { w, ok := values[key]; return w, ok })
 		if !ok {
@@ -166,6 +206,13 @@ func readSettings(cmd *cobra.Command, environ []string) (*settings, error) {
 		s.origins[row.key] = w.origin
 	}
 	return s, nil
+}
+
+// sequencerConfig is how values are leased.
+func (s *settings) sequencerConfig() sequencer.Config {
+	c := sequencer.Config{CacheOneIsCached: s.cacheOneIsCached, Policies: s.policies}
+	c.Use(s.policy)
+	return c
 }
 
 // first returns the value of key from the first source that has one.
@@ -210,28 +257,60 @@ func readEnvironment(environ []string) (environment, error) {
 	return env, nil
 }
 
-// readFile reads the settings of a YAML file.
-func readFile(file written) (map[string]written, error) {
+// readFile reads the settings of a YAML file, and the policies.
+func readFile(file written) (found map[string]written, policies []sequencer.PolicyRule, err error) {
 	data, err := os.ReadFile(file.value)
 	if err != nil {
 		var pathError *fs.PathError
 		if errors.As(err, &pathError) {
 			err = pathError.Err
 		}
-		return nil, fmt.Errorf("%s: cannot read %q: %w", file.origin, file.value, err)
+		return nil, nil, fmt.Errorf("%s: cannot read %q: %w", file.origin, file.value, err)
 	}
 	values, err := parseFile(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file.value, err)
+		return nil, nil, fmt.Errorf("%s: %w", file.value, err)
 	}
-	found := map[string]written{}
+	found = map[string]written{}
 	for _, v := range values {
-		if !slices.ContainsFunc(table, func(s setting) bool { return s.key == v.key }) {
-			return nil, fmt.Errorf("%s: line %d: there is no setting %q", file.value, v.line, v.key)
+		switch known := slices.ContainsFunc(table, func(s setting) bool { return s.key == v.key }); {
+		case v.key == policiesKey && v.items != nil:
+			if policies, err = readPolicies(v.items); err != nil {
+				return nil, nil, fmt.Errorf("%s: %s: %w", file.value, v.key, err)
+			}
+		case v.key == policiesKey:
+			return nil, nil, fmt.Errorf("%s: line %d: %s is not a list", file.value, v.line, v.key)
+		case !known:
+			return nil, nil, fmt.Errorf("%s: line %d: there is no setting %q", file.value, v.line, v.key)
+		case v.items != nil:
+			return nil, nil, fmt.Errorf("%s: line %d: %s is not a plain value", file.value, v.line, v.key)
 		}
 		found[v.key] = written{v.value, file.value + ": " + v.key}
 	}
-	return found, nil
+	return found, policies, nil
+}
+
+// readPolicies reads the items of policiesKey.
+func readPolicies(items [][]fileValue) ([]sequencer.PolicyRule, error) {
+	rules := make([]sequencer.PolicyRule, 0, len(items))
+	for _, item := range items {
+		var rule sequencer.PolicyRule
+		for _, v := range item {
+			if v.key == "match" {
+				if _, err := path.Match(v.value, ""); err != nil || v.value == "" {
+					return nil, fmt.Errorf("line %d: the pattern %q is malformed", v.line, v.value)
+				}
+				rule.Match = v.value
+			} else if err := rule.Set(sequencer.Setting{Key: v.key, Value: v.value}); err != nil {
+				return nil, fmt.Errorf("line %d: %w", v.line, err)
+			}
+		}
+		if rule.Match == "" {
+			return nil, errors.New("a policy has no match, the pattern of the names that it is for: database.schema.name")
+		}
+		rules = append(rules, rule)
+	}
+	return rules, nil
 }
 
 func checkAddress(v string) error {

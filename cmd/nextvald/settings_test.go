@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/nextvald/nextvald/sequencer"
 )
 
 // read reads settings as serve does.
@@ -83,6 +85,8 @@ func TestEverySettingInEveryPlace(t *testing.T) {
 	values := map[string]string{
 		"listen": "localhost:1", "upstream": "postgres://u:p@h/d?sslmode=disable", "store": "memory:", "namespace": "n", "admin": "",
 		"log_level": "warn", "log_format": "json", "store_timeout": "90s", "upstream_sequences": "virtual",
+		"sequences.cache_one": "cached", "sequences.default_source": "store", "sequences.mode": "strict", "sequences.buffer_seconds": "2.5",
+		"sequences.min_threshold": "7", "sequences.min_lease": "11", "sequences.max_lease": "1300", "sequences.lease_seconds": "17",
 	}
 	require.Len(t, table, len(values))
 	file := "# all\n"
@@ -103,6 +107,9 @@ func TestEverySettingInEveryPlace(t *testing.T) {
 		assert.Equal(t, slog.LevelWarn, s.logLevel)
 		assert.Equal(t, "json", s.logFormat)
 		assert.Equal(t, 90*time.Second, s.storeTimeout)
+		assert.Equal(t, sequencer.Config{
+			CacheOneIsCached: true, Mode: sequencer.Strict, BufferSeconds: 2.5, MinThreshold: 7, MinLease: 11, MaxLease: 1300, LeaseTarget: 17 * time.Second,
+		}, s.sequencerConfig())
 	}
 	t.Run("file", func(t *testing.T) { s, err := read(t, file, nil); check(t, s, err) })
 	t.Run("environment", func(t *testing.T) { s, err := read(t, "", env); check(t, s, err) })
@@ -163,7 +170,47 @@ func TestValuesOfAFile(t *testing.T) {
 func TestNestedKeysJoin(t *testing.T) {
 	values, err := parseFile([]byte("sequences:\n  cache_one: strict\n  deep: {er: 1}\nlisten: x\n"))
 	require.NoError(t, err)
-	assert.Equal(t, []fileValue{{"sequences.cache_one", "strict", 2}, {"sequences.deep.er", "1", 3}, {"listen", "x", 4}}, values)
+	assert.Equal(t, []fileValue{
+		{key: "sequences.cache_one", value: "strict", line: 2}, {key: "sequences.deep.er", value: "1", line: 3}, {key: "listen", value: "x", line: 4},
+	}, values)
+}
+
+func TestPolicies(t *testing.T) {
+	s, err := read(t, `
+sequences:
+  mode: cached
+  policies:
+    - match: 'shop.public.orders*'
+      mode: strict
+    - {match: "*", buffer_seconds: 30, min_lease: 5, max_lease: 5000, lease_seconds: 0.5, min_threshold: 2}
+`, nil)
+	require.NoError(t, err)
+	assert.Equal(t, []sequencer.PolicyRule{
+		{Match: "shop.public.orders*", Policy: sequencer.Policy{Mode: sequencer.Strict}},
+		{Match: "*", Policy: sequencer.Policy{BufferSeconds: 30, MinLease: 5, MaxLease: 5000, LeaseSeconds: 0.5, MinThreshold: 2}},
+	}, s.sequencerConfig().Policies)
+}
+
+func TestPoliciesThatAreRefused(t *testing.T) {
+	for name, c := range map[string]struct{ file, want string }{
+		"not a list":     {"sequences: {policies: strict}", "line 1: sequences.policies is not a list"},
+		"a map":          {"sequences:\n  policies:\n    match: x", `line 3: there is no setting "sequences.policies.match"`},
+		"a plain item":   {"sequences:\n  policies:\n    - x", "line 3: sequences.policies: is not a list of maps"},
+		"without match":  {"sequences: {policies: [{mode: strict}]}", "a policy has no match"},
+		"bad pattern":    {"sequences: {policies: [{match: '[a'}]}", `line 1: the pattern "[a" is malformed`},
+		"unknown key":    {"sequences:\n  policies:\n    - match: a\n      speed: 1", `line 4: unrecognized parameter "nextvald.speed"`},
+		"bad value":      {"sequences: {policies: [{match: a, mode: lazy}]}", `invalid value for parameter "nextvald.mode": "lazy"`},
+		"other list":     {"namespace: [{a: b}]", "namespace is not a plain value"},
+		"bad default":    {"sequences: {mode: lazy}", `sequences.mode: invalid value for parameter "nextvald.mode": "lazy"`},
+		"contradiction":  {"sequences: {min_lease: 20000000}", "nextvald.min_lease (20000000) must not be greater than nextvald.max_lease (10000000)"},
+		"bad cache_one":  {"sequences: {cache_one: maybe}", `sequences.cache_one: "maybe" is not one of strict, cached`},
+		"nested too far": {"sequences: {policies: [{match: {a: b}}]}", `unrecognized parameter "nextvald.match.a"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := read(t, c.file, nil)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
 }
 
 // A password must not reach a terminal or a log, whatever is wrong with its URL.
