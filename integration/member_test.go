@@ -12,7 +12,7 @@ import (
 )
 
 // A process that was killed holds values that it may hand out for all that others know, so that moving the sequence back
-// waits for it, until it hands out values again at the same address, or is evicted.
+// waits for it, until it runs again at the same address, or is evicted.
 func TestKilledMember(t *testing.T) {
 	t.Parallel()
 	store, database := testenv.Table(t), testenv.Database(t)
@@ -43,9 +43,7 @@ func TestKilledMember(t *testing.T) {
 	refused()
 
 	dying = start(dying.Address)
-	r := psql(dying, "SELECT nextval('s') > 1")
-	require.Equal(t, "t\n", r.Stdout, r.Stderr)
-	r = psql(staying, "SELECT setval('s', 1)")
+	r := psql(staying, "SELECT setval('s', 1)")
 	require.Equal(t, 0, r.Code, r.Stderr)
 	r = psql(dying, "SELECT nextval('s')")
 	require.Equal(t, "2\n", r.Stdout, r.Stderr)

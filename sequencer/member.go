@@ -134,6 +134,20 @@ func (r *Registry) join(ctx context.Context) (term uint64, err error) {
 	return m.term.Load(), nil
 }
 
+// succeed takes the place of a process of the same id that did not sign off, which holds nothing any more: nobody need wait
+// for its word.
+func (r *Registry) succeed() {
+	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.StoreTimeout)
+	defer cancel()
+	members, err := again(ctx, r, func() ([]Member, error) { return r.store.Members(ctx) })
+	if err == nil && slices.ContainsFunc(members, func(m Member) bool { return m.ID == r.cfg.MemberID }) {
+		_, err = r.join(ctx)
+	}
+	if err != nil {
+		r.cfg.Logger.Warn("cannot take the place of a former process of this id; the first lease will", "member", r.cfg.MemberID, "error", err)
+	}
+}
+
 // prune removes members that expired, as far as the store lets it: nobody waits for them any more.
 func (r *Registry) prune(now time.Time) {
 	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.StoreTimeout)

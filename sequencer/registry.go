@@ -92,6 +92,7 @@ func Open(ctx context.Context, store Store, cfg Config) (*Registry, error) {
 	}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	r.member.followed.Store(feed.Rev)
+	r.spawn(r.succeed)
 	r.spawn(func() { r.watch(feed) })
 	r.spawn(r.tick)
 	return r, nil
