@@ -85,6 +85,17 @@ func (r *Registry) offline() bool {
 	return now.Sub(*heard) > r.cfg.MaxOffline || now.UnixNano()-heard.UnixNano() > int64(r.cfg.MaxOffline)
 }
 
+// patience is how long the process would go on handing out values from its blocks if it heard nothing from now on.
+func (r *Registry) patience() time.Duration {
+	heard := r.member.heard.Load()
+	if heard == nil {
+		return r.cfg.MaxOffline
+	}
+	now := r.cfg.Clock.Now()
+	silence := max(now.Sub(*heard), time.Duration(now.UnixNano()-heard.UnixNano()))
+	return max(0, r.cfg.MaxOffline-silence)
+}
+
 // hears notes that the feed as it was asked for at that time has been followed.
 func (r *Registry) hears(asked time.Time) {
 	r.member.heard.Store(&asked)

@@ -518,6 +518,45 @@ func TestRunway(t *testing.T) {
 	}
 }
 
+// What Stats says of the runway when the store is lost is for how long callers get values: until the values in hand are used
+// up, or until they may not be handed out any more.
+func TestRunwayIsTrue(t *testing.T) {
+	for title, maxOffline := range map[string]time.Duration{"used up": time.Hour, "not to be used": 12 * time.Second} {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := faultstore.New(memstore.New(), nil)
+				r := open(t, store, sequencer.Config{MaxOffline: maxOffline})
+				s := create(t, r, "s", sequencer.Options{})
+				for range 90 * 50 {
+					next(t, s)
+					time.Sleep(time.Second / 50)
+				}
+				store.Plan(func(string) faultstore.Fault { return faultstore.Fault{Before: faultstore.ErrRefused} })
+				lost, said := time.Now(), r.Stats().Runway
+				require.Greater(t, said, 10.0)
+				require.LessOrEqual(t, said, maxOffline.Seconds())
+				var asked time.Time
+				for {
+					asked = time.Now()
+					if _, err := s.Next(context.Background()); err != nil {
+						require.ErrorIs(t, err, sequencer.ErrStore)
+						break
+					}
+					require.Zero(t, time.Since(asked), "a caller waited and was not told that the store is down")
+					time.Sleep(time.Second / 50)
+				}
+				require.InDelta(t, said, asked.Sub(lost).Seconds(), 0.5)
+				if title == "used up" {
+					require.Zero(t, r.Stats().Depth)
+				}
+				require.Less(t, r.Stats().Runway, 1.0)
+				store.Plan(nil)
+				require.NoError(t, r.Close(context.Background()))
+			})
+		})
+	}
+}
+
 func TestCallerGivesUp(t *testing.T) {
 	r := open(t, memstore.New(), sequencer.Config{})
 	s := create(t, r, "s", sequencer.Options{})

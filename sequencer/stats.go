@@ -17,8 +17,9 @@ type Stats struct {
 	Depth int64
 	// Sequences is the number of sequences used so far that exist.
 	Sequences int
-	// Runway is how many seconds the values in hand last at the present rate, of the sequence for which that is the least.
-	// It is infinite when no cached sequence was used in the last minute.
+	// Runway is how many seconds the values in hand last at the present rate, of the sequence for which that is the least,
+	// and no longer than they may be handed out without word of the store. It is infinite when no cached sequence was used
+	// in the last minute.
 	Runway float64
 	// LeaseP99 is the time that 99 of the last 100 leases did not exceed.
 	LeaseP99 time.Duration
@@ -51,8 +52,9 @@ func (r *Registry) Stats() Stats {
 	total.Runway = math.Inf(1)
 	for _, s := range r.open() {
 		s.mu.Lock()
+		s.observe()
 		if seconds, ok := s.runway(); ok {
-			total.Runway = min(total.Runway, seconds)
+			total.Runway = min(total.Runway, seconds, r.patience().Seconds())
 		}
 		total.Values += s.handedOut()
 		total.Leases += s.leases

@@ -62,7 +62,8 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	leasing := s.sequencerConfig()
-	leasing.Logger, leasing.StoreTimeout, leasing.MemberID = log, s.storeTimeout, memberID(listener.Addr())
+	leasing.Logger, leasing.MemberID = log, memberID(listener.Addr())
+	leasing.StoreTimeout, leasing.MaxOffline = s.storeTimeout, s.maxOffline
 	registry, err := sequencer.Open(ctx, store, leasing)
 	if err != nil {
 		return s.fault("store", err)

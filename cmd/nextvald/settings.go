@@ -30,6 +30,7 @@ type settings struct {
 	logLevel     slog.Level
 	logFormat    string
 	storeTimeout time.Duration
+	maxOffline   time.Duration
 	// How values are leased: by the first of policies that matches, else by policy.
 	policy           sequencer.Policy
 	policies         []sequencer.PolicyRule
@@ -93,6 +94,13 @@ var table = []setting{
 		s.storeTimeout, err = time.ParseDuration(v)
 		if err != nil || s.storeTimeout < time.Millisecond || s.storeTimeout > time.Hour {
 			return fmt.Errorf("%q is not a duration between 1ms and 1h, such as 5s", v)
+		}
+		return nil
+	}},
+	{"max_offline", "5m", "`DURATION` for which values in memory are handed out while the store cannot be followed", func(s *settings, v string) (err error) {
+		s.maxOffline, err = time.ParseDuration(v)
+		if err != nil || s.maxOffline < 10*time.Second || s.maxOffline > 24*time.Hour {
+			return fmt.Errorf("%q is not a duration between 10s and 24h, such as 5m", v)
 		}
 		return nil
 	}},

@@ -45,6 +45,7 @@ func TestDefaults(t *testing.T) {
 	assert.Equal(t, slog.LevelInfo, s.logLevel)
 	assert.Equal(t, "text", s.logFormat)
 	assert.Equal(t, 5*time.Second, s.storeTimeout)
+	assert.Equal(t, 5*time.Minute, s.maxOffline)
 	assert.Nil(t, s.upstream)
 }
 
@@ -84,7 +85,7 @@ func TestTheFileOfTheFlagWins(t *testing.T) {
 func TestEverySettingInEveryPlace(t *testing.T) {
 	values := map[string]string{
 		"listen": "localhost:1", "upstream": "postgres://u:p@h/d?sslmode=disable", "store": "memory:", "namespace": "n", "admin": "",
-		"log_level": "warn", "log_format": "json", "store_timeout": "90s", "upstream_sequences": "virtual",
+		"log_level": "warn", "log_format": "json", "store_timeout": "90s", "max_offline": "24h", "upstream_sequences": "virtual",
 		"sequences.cache_one": "cached", "sequences.default_source": "store", "sequences.mode": "strict", "sequences.buffer_seconds": "2.5",
 		"sequences.min_threshold": "7", "sequences.min_lease": "11", "sequences.max_lease": "1300", "sequences.lease_seconds": "17",
 	}
@@ -107,9 +108,7 @@ func TestEverySettingInEveryPlace(t *testing.T) {
 		assert.Equal(t, slog.LevelWarn, s.logLevel)
 		assert.Equal(t, "json", s.logFormat)
 		assert.Equal(t, 90*time.Second, s.storeTimeout)
-		assert.Equal(t, sequencer.Config{
-			CacheOneIsCached: true, Mode: sequencer.Strict, BufferSeconds: 2.5, MinThreshold: 7, MinLease: 11, MaxLease: 1300, LeaseTarget: 17 * time.Second,
-		}, s.sequencerConfig())
+		assert.Equal(t, 24*time.Hour, s.maxOffline)
 	}
 	t.Run("file", func(t *testing.T) { s, err := read(t, file, nil); check(t, s, err) })
 	t.Run("environment", func(t *testing.T) { s, err := read(t, "", env); check(t, s, err) })

@@ -81,6 +81,8 @@ func TestReady(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	ctx := context.Background()
 	registry := open(t)
+	_, body := serve(t, registry)("/metrics")
+	assert.Contains(t, strings.Split(body, "\n"), "nextvald_runway_seconds +Inf")
 	def, err := sequencer.Define(sequencer.Options{})
 	require.NoError(t, err)
 	s, err := registry.Create(ctx, sequencer.Name{Database: "d", Schema: "public", Name: "s"}, def)
@@ -89,12 +91,13 @@ func TestMetrics(t *testing.T) {
 		_, err := s.Next(ctx)
 		require.NoError(t, err)
 	}
-	_, body := serve(t, registry)("/metrics")
+	_, body = serve(t, registry)("/metrics")
 	lines := strings.Split(body, "\n")
 	assert.Contains(t, lines, "nextvald_values_total 7")
 	assert.Contains(t, lines, "nextvald_connections 3")
 	assert.Regexp(t, `(?m)^nextvald_leases_total [1-9]`, body)
 	assert.Regexp(t, `(?m)^nextvald_cache_depth [1-9]`, body)
+	assert.Regexp(t, `(?m)^nextvald_runway_seconds [0-9.]+$`, body)
 	assert.Regexp(t, `(?m)^nextvald_store_requests_total\{op="lease",outcome="ok"\} [1-9]`, body)
 	assert.Regexp(t, `(?m)^go_goroutines [1-9]`, body)
 	assert.Regexp(t, `(?m)^process_open_fds [1-9]`, body)

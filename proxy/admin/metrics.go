@@ -12,7 +12,11 @@ var (
 	requestsTotal = prometheus.NewDesc("nextvald_store_requests_total",
 		"Requests to the store, by operation and outcome: ok, refused (a condition was not met), failed, unknown (the answer was lost).",
 		[]string{"op", "outcome"}, nil)
-	cacheDepth  = prometheus.NewDesc("nextvald_cache_depth", "Values leased and not handed out yet, of all sequences.", nil, nil)
+	cacheDepth = prometheus.NewDesc("nextvald_cache_depth", "Values leased and not handed out yet, of all sequences.", nil, nil)
+	// Infinity rather than no sample: an alert on a short runway neither fires nor misses its data while nothing is used.
+	runway = prometheus.NewDesc("nextvald_runway_seconds",
+		"How long the values in memory last at the present rate, of the cached sequence for which that is the least; +Inf when none is in use.",
+		nil, nil)
 	connections = prometheus.NewDesc("nextvald_connections", "Clients that are connected.", nil, nil)
 )
 
@@ -23,7 +27,7 @@ type metrics struct {
 }
 
 func (m *metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{valuesTotal, leasesTotal, requestsTotal, cacheDepth, connections} {
+	for _, d := range []*prometheus.Desc{valuesTotal, leasesTotal, requestsTotal, cacheDepth, runway, connections} {
 		to <- d
 	}
 }
@@ -41,5 +45,6 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 		counter(requestsTotal, n, request.Op, string(request.Outcome))
 	}
 	gauge(cacheDepth, float64(stats.Depth))
+	gauge(runway, stats.Runway)
 	gauge(connections, float64(m.connections()))
 }
