@@ -81,7 +81,7 @@ func (s *Sequence) change(ctx context.Context, edit func(*Item, cursor) error) e
 				continue
 			}
 		}
-		next, safe, editErr := s.edited(item, item.Rev, edit)
+		next, safe, editErr := s.edited(item, edit)
 		if editErr != nil {
 			return editErr
 		}
@@ -116,9 +116,8 @@ func (s *Sequence) mayChange(item Item, known int64) error {
 }
 
 // edited is what an item becomes by edit, and whether no value that another process may hold can be given out again then.
-// rev is the item's before this change began.
-func (s *Sequence) edited(item Item, rev int64, edit func(*Item, cursor) error) (next Item, safe bool, err error) {
-	pos, high := s.effective(item, rev)
+func (s *Sequence) edited(item Item, edit func(*Item, cursor) error) (next Item, safe bool, err error) {
+	pos, high := s.effective(item)
 	at := item.cursor(pos)
 	next = item.Clone()
 	next.State = Active
@@ -144,30 +143,30 @@ func (s *Sequence) edited(item Item, rev int64, edit func(*Item, cursor) error) 
 // quiet reports whether nobody can hold a block: nothing was leased yet, or the sequence is strict.
 func (it Item) quiet() bool { return it.High == nil || it.Mode == Strict }
 
-// effective is the position at which an item stands when this process gives back what it holds, which it may when rev is
-// that of its own last lease, and the furthest value that is then handed out or held by somebody.
-func (s *Sequence) effective(item Item, rev int64) (pos, high Position) {
+// effective is the position at which an item stands when this process gives back what it holds, which it may when the item's
+// position is the end of that, and the furthest value that is then handed out or held by somebody.
+func (s *Sequence) effective(item Item) (pos, high Position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pos = item.Pos
 	if item.High != nil {
 		high = At(*item.High)
 	}
-	rest, own, ok := s.rest()
-	if !ok || own != rev {
+	rest, ok := s.rest()
+	if !ok || rest.end != item.Pos {
 		return pos, high
 	}
 	if last := item.Pos.Minus(At(item.Definition.Increment)); last == high {
 		// The furthest values are those in hand.
-		high = rest.Minus(At(item.Definition.Increment))
+		high = rest.pos.Minus(At(item.Definition.Increment))
 	}
-	return rest, high
+	return rest.pos, high
 }
 
 // changeInSteps makes a change that others must confirm.
 func (s *Sequence) changeInSteps(ctx, reading context.Context, version int64, edit func(*Item, cursor) error) error {
 	return s.revoke(ctx, reading, version, func(begun Item) (end func(context.Context) error, safe bool, err error) {
-		next, safe, err := s.edited(begun, begun.Rev-1, edit)
+		next, safe, err := s.edited(begun, edit)
 		return func(ctx context.Context) error {
 			err := s.r.put(ctx, next, begun.Rev)
 			if err == nil {
@@ -196,7 +195,7 @@ func (s *Sequence) revoke(
 	defer cancel()
 	undone := begun.Clone()
 	undone.State = Active
-	undone.Pos, _ = s.effective(begun, begun.Rev-1)
+	undone.Pos, _ = s.effective(begun)
 	end, safe, err := plan(begun)
 	s.learn(begun) // and drop what is held
 	if err == nil && !begun.quiet() {
@@ -386,7 +385,7 @@ func (s *Sequence) release() {
 // giveBack returns what this process holds to the store, once. The sequence is frozen. s.mu is not held.
 func (s *Sequence) giveBack(ctx context.Context) error {
 	s.mu.Lock()
-	pos, rev, ok := s.rest()
+	rest, ok := s.rest()
 	version := s.item.Version
 	if ok && s.left() == 0 {
 		ok = false
@@ -396,7 +395,9 @@ func (s *Sequence) giveBack(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	err := s.r.store.GiveBack(ctx, GiveBack{Incarnation: s.incarnation, Version: version, Rev: rev, Pos: pos})
+	err := s.r.store.GiveBack(ctx, GiveBack{
+		Incarnation: s.incarnation, Version: version, Rev: rest.rev, Pos: rest.pos, End: rest.end,
+	})
 	var conflict *Conflict
 	if errors.As(err, &conflict) || errors.Is(err, ErrNotFound) {
 		return nil // somebody wrote since: the rest is a gap, as it may be

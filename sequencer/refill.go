@@ -167,11 +167,15 @@ func (s *Sequence) reserve(ctx context.Context, item Item, count int64) (*stock,
 	l, err := s.r.store.Lease(ctx, item, count)
 	s.r.leasing.took(s.r.cfg.Clock.Now().Sub(sent))
 	if err == nil {
+		block := newStock(Block{First: l.First, Count: l.Count, Increment: item.Definition.Increment}, At(l.First), l.Rev)
+		if l.Held {
+			return block, item, nil // the item is as it was
+		}
 		if l.Rev <= item.Rev { // which cannot follow what was known; judge stops the sequence
 			return nil, Item{}, &Conflict{Item: Item{Incarnation: item.Incarnation, Rev: l.Rev - 1}}
 		}
 		item.Apply(l)
-		return newStock(Block{First: l.First, Count: l.Count, Increment: item.Definition.Increment}, At(l.First), l.Rev), item, nil
+		return block, item, nil
 	}
 	var conflict *Conflict
 	if !errors.As(err, &conflict) {
@@ -248,6 +252,9 @@ func (s *Sequence) judge(known int64, err error) (pause time.Duration, verdict e
 		return 0, s.over
 	case errors.As(err, &final):
 		return 0, final
+	case errors.Is(err, ErrSetBack):
+		s.stop(err)
+		return 0, s.stopped
 	case errors.As(err, &conflict):
 		if !s.forward(conflict.Item.Rev, known) {
 			return 0, s.stopped

@@ -183,8 +183,8 @@ func (s *Sequence) State(ctx context.Context) (State, error) {
 			return State{}, s.stopped
 		}
 		pos, current := item.Pos, s.flights == flights || s.item.Mode == Strict
-		if rest, rev, ok := s.rest(); ok && rev == item.Rev {
-			pos = rest
+		if rest, ok := s.rest(); ok && rest.end == item.Pos {
+			pos = rest.pos
 		}
 		s.mu.Unlock()
 		if current {
@@ -325,24 +325,31 @@ func (s *Sequence) handedOut() uint64 {
 	return s.spent + uint64(s.current.Load().taken())
 }
 
-// rest is the position at which the store would stand had this process leased no more than it handed out, and the rev at
-// which it may be put back there; ok is false when nothing is held. s.mu is held.
-func (s *Sequence) rest() (pos Position, rev int64, ok bool) {
+// remainder is what a process holds up to the end of its last block: all values from pos to before end, in which nobody
+// else has any. rev is that of the last block's lease.
+type remainder struct {
+	pos, end Position
+	rev      int64
+}
+
+// rest is the remainder; ok is false when nothing is held. While the store's position is its end, nobody leased since, and
+// the position may be put back to its beginning. s.mu is held.
+func (s *Sequence) rest() (r remainder, ok bool) {
 	stocks := append([]*stock{s.current.Load()}, s.queue...)
-	last := len(stocks) - 1
-	if stocks[last].rev == 0 {
-		return Position{}, 0, false
+	last := stocks[len(stocks)-1]
+	if last.rev == 0 {
+		return remainder{}, false
 	}
-	rev = stocks[last].rev
-	for i := last; i >= 0; i-- {
+	r.end, r.rev = last.at(last.Count), last.rev
+	for i := len(stocks) - 1; i >= 0; i-- {
 		taken := stocks[i].taken()
-		pos = stocks[i].at(taken)
-		// Only leases with nobody's write between them are one range.
-		if taken > 0 || i == 0 || stocks[i-1].rev != stocks[i].rev && stocks[i-1].rev != stocks[i].rev-1 {
+		r.pos = stocks[i].at(taken)
+		// Only blocks that continue each other are one range.
+		if taken > 0 || i == 0 || stocks[i-1].rev == 0 || stocks[i-1].at(stocks[i-1].Count) != stocks[i].before {
 			break
 		}
 	}
-	return pos, rev, true
+	return r, true
 }
 
 // discard drops what is held: it is of an old version, or was given back. s.mu is held.
@@ -397,13 +404,18 @@ func (s *Sequence) forward(found, known int64) bool {
 	if found >= known {
 		return true
 	}
-	s.stopped = setBack(s.Name(), fmt.Errorf("the store is at rev %d and was at %d", found, known))
-	s.r.cfg.Logger.Error("a sequence stopped: the store was set back", "sequence", s.Name().String(), "rev", found, "known", known)
+	s.stop(fmt.Errorf("the store is at rev %d and was at %d", found, known))
+	return false
+}
+
+// stop ends the service of a sequence that the store contradicts, until a change is written. s.mu is held.
+func (s *Sequence) stop(cause error) {
+	s.stopped = setBack(s.Name(), cause)
+	s.r.cfg.Logger.Error("a sequence stopped: the store was set back", "sequence", s.Name().String(), "error", cause)
 	s.discard()
 	s.answer(s.callers, nil, s.stopped)
 	s.callers = nil
 	s.broadcast()
-	return false
 }
 
 // know takes over what the store holds, unless something newer is known. Blocks of another version are dropped. s.mu is

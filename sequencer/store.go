@@ -17,6 +17,8 @@ var (
 	// ErrUnknownOutcome: the store did not say whether the write took place (a timeout, a lost connection, an internal
 	// error). A block whose lease ended so is never used; any other write is settled by reading back.
 	ErrUnknownOutcome = errors.New("outcome unknown")
+	// ErrSetBack: the store knows less than it confirmed before. The sequence stops.
+	ErrSetBack = errors.New("the store was set back")
 )
 
 // Conflict is a refused conditional write: nothing was changed, and Item is what the condition met.
@@ -207,6 +209,9 @@ type Lease struct {
 	Rev  int64
 	Pos  Position
 	High *int64
+	// Held: the block is part of a larger one that was leased before, for this process alone. Then Rev is that lease's,
+	// which others may have, and Pos and High say nothing.
+	Held bool
 }
 
 // GiveBack returns the values from Pos on.
@@ -215,8 +220,9 @@ type GiveBack struct {
 	Version     int64
 	// Rev is that of the caller's own last lease.
 	Rev int64
-	// Pos is the first value that was not handed out.
-	Pos Position
+	// Pos is the first value that was not handed out, and End the position after the caller's last one: all that lies
+	// between is the caller's.
+	Pos, End Position
 }
 
 // Grant works out the lease of at most count values that an item gives to a caller who knows a version of it: how a store
