@@ -81,7 +81,7 @@ func (s *Sequence) change(ctx context.Context, edit func(*Item, cursor) error) e
 				continue
 			}
 		}
-		next, safe, editErr := s.edited(item, edit)
+		next, safe, editErr := s.edited(item, item, edit)
 		if editErr != nil {
 			return editErr
 		}
@@ -116,8 +116,9 @@ func (s *Sequence) mayChange(item Item, known int64) error {
 }
 
 // edited is what an item becomes by edit, and whether no value that another process may hold can be given out again then.
-func (s *Sequence) edited(item Item, edit func(*Item, cursor) error) (next Item, safe bool, err error) {
-	pos, high := s.effective(item)
+// before is the item as it was before this change began.
+func (s *Sequence) edited(item, before Item, edit func(*Item, cursor) error) (next Item, safe bool, err error) {
+	pos, high := s.effective(before)
 	at := item.cursor(pos)
 	next = item.Clone()
 	next.State = Active
@@ -153,7 +154,7 @@ func (s *Sequence) effective(item Item) (pos, high Position) {
 		high = At(*item.High)
 	}
 	rest, ok := s.rest()
-	if !ok || rest.end != item.Pos {
+	if !ok || !rest.reaches(item) {
 		return pos, high
 	}
 	if last := item.Pos.Minus(At(item.Definition.Increment)); last == high {
@@ -166,7 +167,7 @@ func (s *Sequence) effective(item Item) (pos, high Position) {
 // changeInSteps makes a change that others must confirm.
 func (s *Sequence) changeInSteps(ctx, reading context.Context, version int64, edit func(*Item, cursor) error) error {
 	return s.revoke(ctx, reading, version, func(begun Item) (end func(context.Context) error, safe bool, err error) {
-		next, safe, err := s.edited(begun, edit)
+		next, safe, err := s.edited(begun, unbegun(begun), edit)
 		return func(ctx context.Context) error {
 			err := s.r.put(ctx, next, begun.Rev)
 			if err == nil {
@@ -195,7 +196,7 @@ func (s *Sequence) revoke(
 	defer cancel()
 	undone := begun.Clone()
 	undone.State = Active
-	undone.Pos, _ = s.effective(begun)
+	undone.Pos, _ = s.effective(unbegun(begun))
 	end, safe, err := plan(begun)
 	s.learn(begun) // and drop what is held
 	if err == nil && !begun.quiet() {
@@ -218,6 +219,14 @@ func (s *Sequence) revoke(
 		return s.failed("change the sequence", err)
 	}
 	return nil
+}
+
+// unbegun is an item as it was before a change of three steps made the first one.
+func unbegun(item Item) Item {
+	item.Rev--
+	item.Version--
+	item.State = Active
+	return item
 }
 
 // confirm announces a change and waits for the members' word, in vain if need be when the change is safe without.

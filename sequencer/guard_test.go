@@ -103,3 +103,19 @@ func TestDroppedSequenceIsRestored(t *testing.T) {
 		require.NoError(t, r.Close(ctx))
 	})
 }
+
+// The end of the values in hand is where another process's setval put the sequence: they are of the past all the same.
+func TestSetvalToTheEndOfWhatAnotherHolds(t *testing.T) {
+	store := memstore.New()
+	deaf := open(t, store, sequencer.Config{PollInterval: time.Hour})
+	s := create(t, deaf, "s", sequencer.Options{})
+	draw(t, s, 1)
+	item := must(store.Get(t.Context(), s.Incarnation()))
+	end, ok := item.Pos.Value()
+	require.True(t, ok)
+
+	other := open(t, store, sequencer.Config{})
+	require.NoError(t, must(other.Lookup(t.Context(), s.Name())).Set(t.Context(), end, false))
+	require.NoError(t, deaf.Alter(t.Context(), s.Name(), sequencer.Options{Start: ptr[int64](7)}))
+	require.Equal(t, end, next(t, s))
+}

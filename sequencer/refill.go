@@ -156,7 +156,7 @@ func (s *Sequence) lease(item Item, count int64) (*stock, Item, error) {
 	}
 	block, after, err := s.reserve(ctx, item, count)
 	if err == nil {
-		block.term = term
+		block.version, block.term = after.Version, term
 	}
 	return block, after, err
 }

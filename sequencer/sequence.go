@@ -183,7 +183,7 @@ func (s *Sequence) State(ctx context.Context) (State, error) {
 			return State{}, s.stopped
 		}
 		pos, current := item.Pos, s.flights == flights || s.item.Mode == Strict
-		if rest, ok := s.rest(); ok && rest.end == item.Pos {
+		if rest, ok := s.rest(); ok && rest.reaches(item) {
 			pos = rest.pos
 		}
 		s.mu.Unlock()
@@ -326,21 +326,26 @@ func (s *Sequence) handedOut() uint64 {
 }
 
 // remainder is what a process holds up to the end of its last block: all values from pos to before end, in which nobody
-// else has any. rev is that of the last block's lease.
+// else has any. rev is that of the last block's lease, version that of which it was leased.
 type remainder struct {
-	pos, end Position
-	rev      int64
+	pos, end     Position
+	rev, version int64
 }
 
-// rest is the remainder; ok is false when nothing is held. While the store's position is its end, nobody leased since, and
-// the position may be put back to its beginning. s.mu is held.
+// reaches reports whether the position of an item is the end of the remainder because nobody leased since: then it may be
+// put back to the beginning. It may get to the same place by another way in a later version, or round a CYCLE.
+func (r remainder) reaches(item Item) bool {
+	return r.end == item.Pos && r.version == item.Version && (!item.Definition.Cycle || r.rev == item.Rev)
+}
+
+// rest is the remainder; ok is false when nothing is held. s.mu is held.
 func (s *Sequence) rest() (r remainder, ok bool) {
 	stocks := append([]*stock{s.current.Load()}, s.queue...)
 	last := stocks[len(stocks)-1]
 	if last.rev == 0 {
 		return remainder{}, false
 	}
-	r.end, r.rev = last.at(last.Count), last.rev
+	r.end, r.rev, r.version = last.at(last.Count), last.rev, last.version
 	for i := len(stocks) - 1; i >= 0; i-- {
 		taken := stocks[i].taken()
 		r.pos = stocks[i].at(taken)

@@ -26,6 +26,8 @@ type stock struct {
 	// at. It differs from First only where a lease wrapped round a CYCLE.
 	rev    int64
 	before Position
+	// version is the item's of which it was leased.
+	version int64
 	// term is that of the membership in which it was leased.
 	term uint64
 
@@ -76,6 +78,6 @@ func (s *stock) at(n int64) Position {
 // remainder is what a stock that was closed after n claims has left, as a new stock. It may be empty.
 func (s *stock) remainder(n int64) *stock {
 	rest := newStock(Block{First: s.First + n*s.Increment, Count: s.Count - n, Increment: s.Increment}, s.at(n), s.rev)
-	rest.term = s.term
+	rest.version, rest.term = s.version, s.term
 	return rest
 }
