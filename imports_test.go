@@ -20,9 +20,10 @@ var allowed = map[string][]string{
 	// A library of its own, which knows nothing of SQL or the wire.
 	"sequencer": {"sequencer"},
 	// Frames only.
-	"proxy/wire": nil,
+	"proxy/wire":  nil,
+	"proxy/event": nil,
 	// Sessions see the sequencer, and never a store.
-	"proxy":            {"proxy/wire", "proxy/answer", "sqlrewrite", "sequencer."},
+	"proxy":            {"proxy/wire", "proxy/event", "proxy/answer", "sqlrewrite", "sequencer."},
 	"proxy/answer":     {"proxy/wire", "sqlrewrite"},
 	"proxy/standalone": {"proxy/wire", "proxy/answer", "sqlrewrite"},
 	"proxy/admin":      {"sequencer."},

@@ -52,9 +52,17 @@ type flight struct {
 	// copying: the upstream reads COPY data and ignores Sync until its end.
 	copying bool
 	closed  bool
+	// beforeWait runs before the client side waits.
+	beforeWait func()
 }
 
-func (f *flight) init() { f.changed.L = &f.mu }
+func (f *flight) init(beforeWait func()) { f.changed.L, f.beforeWait = &f.mu, beforeWait }
+
+// wait waits for a change. f.mu is held.
+func (f *flight) wait() {
+	f.beforeWait()
+	f.changed.Wait()
+}
 
 func (e expectation) endsReady() bool {
 	return e.kind == wire.TypeSync || e.kind == wire.TypeQuery || e.kind == wire.TypeFunctionCall
@@ -227,7 +235,7 @@ func (f *flight) awaitReady() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for f.syncs > 0 && !f.closed {
-		f.changed.Wait()
+		f.wait()
 	}
 	return !f.closed
 }
@@ -237,7 +245,7 @@ func (f *flight) awaitEmpty() (failed, open bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for f.first < len(f.queue) && !f.closed {
-		f.changed.Wait()
+		f.wait()
 	}
 	return f.failed, !f.closed
 }

@@ -87,6 +87,10 @@ func (x *session) lookup(name sequencer.Name) (*sequencer.Sequence, error) {
 			return sequence, err
 		}
 	}
+	if sequence := x.srv.cfg.Sequences.Bound(name); sequence != nil {
+		return sequence, nil
+	}
+	x.detach()
 	sequence, err := x.srv.cfg.Sequences.Lookup(x.ctx, name)
 	if errors.Is(err, sequencer.ErrUndefined) {
 		return nil, nil
@@ -100,6 +104,7 @@ func (x *session) lookupOID(digits string) (*sequencer.Sequence, error) {
 	if err != nil {
 		return nil, nil
 	}
+	x.detach()
 	sequence, err := x.srv.cfg.Sequences.LookupOID(x.ctx, x.database, uint32(oid))
 	if errors.Is(err, sequencer.ErrUndefined) {
 		return nil, nil

@@ -47,6 +47,7 @@ func (x *session) beginPending() {
 	x.pending = &pending{
 		names: make(map[sequencer.Name]change),
 		find: func(name sequencer.Name) (*sequencer.Sequence, error) {
+			x.detach()
 			return x.srv.cfg.Sequences.Lookup(x.ctx, name)
 		},
 	}

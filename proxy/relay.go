@@ -9,17 +9,18 @@ import (
 // upstreamSide reads messages of the upstream and brings each to whom it belongs, until the upstream closes.
 func (x *session) upstreamSide() error {
 	for {
-		typ, body, err := x.from.Next()
-		if err != nil {
-			return err
-		}
-		if err := x.upstreamMessage(typ, body); err != nil {
+		if err := x.upstreamMessage(); err != nil {
 			return err
 		}
 	}
 }
 
-func (x *session) upstreamMessage(typ byte, body int) error {
+// upstreamMessage handles the next message of the upstream.
+func (x *session) upstreamMessage() error {
+	typ, body, err := x.from.Next()
+	if err != nil {
+		return err
+	}
 	head, owed := x.flight.head()
 	quiet := owed && head.quiet
 	switch typ {
@@ -27,7 +28,7 @@ func (x *session) upstreamMessage(typ byte, body int) error {
 		if quiet {
 			return x.collect(head, body)
 		}
-		return x.relayFrame(body)
+		return x.relayFrame(typ, body)
 	case wire.TypeErrorResponse:
 		return x.relayError(head, owed, body)
 	case wire.TypeReadyForQuery:
@@ -40,21 +41,21 @@ func (x *session) upstreamMessage(typ byte, body int) error {
 		if name, value, err := wire.DecodeParameterStatus(frame[wire.HeaderLen:]); err == nil {
 			x.reported(name, value)
 		}
-		return x.relayFrame(body)
+		return x.relayFrame(typ, body)
 	case wire.TypeNoticeResponse, wire.TypeNotification:
-		return x.relayFrame(body)
+		return x.relayFrame(typ, body)
 	case wire.TypeBackendKeyData:
 		frame, err := x.from.Peek(body, wire.HeaderLen+body)
 		if err != nil {
 			return err
 		}
 		x.srv.remember(x, string(frame[wire.HeaderLen:]))
-		return x.relayFrame(body)
+		return x.relayFrame(typ, body)
 	case wire.TypeCopyInResponse, wire.TypeCopyBothResponse:
 		if owed && head.kind == wire.TypeExecute {
 			x.flight.enterCopy()
 		}
-		return x.relayFrame(body)
+		return x.relayFrame(typ, body)
 	case wire.TypeParameterDescription:
 		if owed && head.x != nil && head.x.trim {
 			frame, err := x.from.Frame(body)
@@ -69,7 +70,7 @@ func (x *session) upstreamMessage(typ byte, body int) error {
 		if err := x.from.Discard(body); err != nil {
 			return err
 		}
-	} else if err := x.relayFrame(body); err != nil {
+	} else if err := x.relayFrame(typ, body); err != nil {
 		return err
 	}
 	if owed && completes(typ, head.kind) {
@@ -95,8 +96,16 @@ func completes(typ, kind byte) bool {
 	return false
 }
 
-// relayFrame forwards a frame to the client. Nobody else writes until it is whole.
-func (x *session) relayFrame(body int) error {
+// relayFrame forwards a frame to the client. Nobody else writes until it is whole: of data, which may be large, because it
+// belongs to a response that others wait behind.
+func (x *session) relayFrame(typ byte, body int) error {
+	if x.turns != nil && typ != wire.TypeDataRow && typ != wire.TypeCopyData {
+		frame, err := x.from.Frame(body)
+		if err != nil {
+			return err
+		}
+		return x.writeOut(frame)
+	}
 	if err := x.from.Await(body); err != nil {
 		return err
 	}

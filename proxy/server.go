@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/nextvald/nextvald/proxy/event"
 	"github.com/nextvald/nextvald/proxy/wire"
 	"github.com/nextvald/nextvald/sequencer"
 	"github.com/nextvald/nextvald/sqlrewrite"
@@ -28,6 +30,7 @@ type Sequences interface {
 	Load(ctx context.Context, database string) error
 	Known(database string) func(word string) bool
 	Lookup(ctx context.Context, name sequencer.Name) (*sequencer.Sequence, error)
+	Bound(name sequencer.Name) *sequencer.Sequence
 	LookupOID(ctx context.Context, database string, oid uint32) (*sequencer.Sequence, error)
 	Create(ctx context.Context, name sequencer.Name, def sequencer.Definition) (*sequencer.Sequence, error)
 	Alter(ctx context.Context, name sequencer.Name, options sequencer.Options) error
@@ -54,11 +57,15 @@ type Server struct {
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
-	conns     map[net.Conn]struct{}
+	conns     map[net.Conn]net.Conn // by the connection that was accepted, as it is now
 	sessions  map[*session]struct{}
 	byKey     map[string]*session // by backend process id and cancel key, as they stand in BackendKeyData
 	closing   bool
 	running   sync.WaitGroup
+
+	startLoops  sync.Once
+	loops       []*event.Loop // none: each session has goroutines
+	nextSession atomic.Uint64
 }
 
 // New returns a Server that serves nothing yet.
@@ -67,7 +74,7 @@ func New(cfg Config) *Server {
 		cfg:       cfg,
 		plans:     sqlrewrite.NewCache(planCacheSize),
 		listeners: make(map[net.Listener]struct{}),
-		conns:     make(map[net.Conn]struct{}),
+		conns:     make(map[net.Conn]net.Conn),
 		sessions:  make(map[*session]struct{}),
 		byKey:     make(map[string]*session),
 	}
@@ -122,12 +129,13 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for session := range s.sessions {
 		session.shutdown()
 	}
-	for conn := range s.conns {
+	for _, conn := range s.conns {
 		// Whoever reads wakes up and ends; what is being written still leaves.
 		_ = conn.SetReadDeadline(time.Unix(1, 0))
 	}
 	s.mu.Unlock()
 
+	defer s.closeLoops()
 	done := make(chan struct{})
 	go func() { s.running.Wait(); close(done) }()
 	select {
@@ -136,7 +144,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
-	for conn := range s.conns {
+	for _, conn := range s.conns {
 		_ = conn.Close()
 	}
 	for session := range s.sessions {
@@ -166,7 +174,7 @@ func (s *Server) enter(conn net.Conn) bool {
 	if s.closing {
 		return false
 	}
-	s.conns[conn] = struct{}{}
+	s.conns[conn] = conn
 	s.running.Add(1)
 	return true
 }

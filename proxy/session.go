@@ -79,6 +79,8 @@ type session struct {
 	failures atomic.Uint64 // errors that the client was told
 
 	key string
+
+	turns *turns // nil: each side has a goroutine, which waits
 }
 
 // batch is what the client has sent since its last Sync or Query.
@@ -126,7 +128,7 @@ func (s *Server) run(ctx context.Context, client net.Conn, in *wire.Reader, st *
 		prepared: make(map[string]*statement), portals: make(map[string]*portal),
 	}
 	x.write = x.writeOut
-	x.flight.init()
+	x.flight.init(x.detach)
 	x.in = in
 	in.SetBeforeRead(x.flushAll)
 	x.from = wire.NewReader(upstream, x.flushOut)
@@ -137,25 +139,23 @@ func (s *Server) run(ctx context.Context, client net.Conn, in *wire.Reader, st *
 		return refuse(client, errShutdown())
 	}
 	defer s.dismiss(x)
+	if err := x.takeTurns(); err != nil {
+		return refuse(client, &wire.Error{Code: "53000", Message: "could not watch the connection", Detail: err.Error()})
+	}
+	defer func() { closeGently(x.client); _ = x.upstream.Close() }()
 	return x.relay()
 }
 
 // relay runs both sides until the session is over.
 func (x *session) relay() error {
-	upstreamDone := make(chan error, 1)
-	go func() {
-		defer func() {
-			if r := recover(); r != nil {
-				x.srv.cfg.Logger.Error("session failed", "panic", r, "stack", stack())
-				upstreamDone <- errors.New("panic")
-			}
-			x.flight.close()
-			// The client side may wait for the client, who has nothing more to say.
-			_ = x.client.SetReadDeadline(time.Unix(1, 0))
-		}()
-		upstreamDone <- x.upstreamSide()
-	}()
-	clientErr := x.clientSide()
+	clientDone, upstreamDone := make(chan error, 1), make(chan error, 1)
+	if x.turns != nil {
+		x.turns.begin(clientDone, upstreamDone)
+	} else {
+		go func() { x.upstreamEnds(upstreamDone, guard(x, x.upstreamSide)) }()
+		clientDone <- x.clientSide()
+	}
+	clientErr := <-clientDone
 	if x.pending != nil {
 		x.rollbackPending()
 	}
@@ -175,6 +175,25 @@ func (x *session) relay() error {
 	}
 	_ = x.flushOut()
 	return errors.Join(clientErr, upstreamErr)
+}
+
+// upstreamEnds is called when the upstream side is over.
+func (x *session) upstreamEnds(done chan<- error, err error) {
+	done <- err
+	x.flight.close()
+	// The client side may wait for the client, who has nothing more to say.
+	_ = x.client.SetReadDeadline(time.Unix(1, 0))
+}
+
+// guard runs a part of a session. A defect of ours must not end other sessions.
+func guard(x *session, part func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			x.srv.cfg.Logger.Error("session failed", "client", x.client.RemoteAddr().String(), "panic", r, "stack", stack())
+			err = errors.New("panic")
+		}
+	}()
+	return part()
 }
 
 // lastWords is the FATAL error that ends a session which neither the client nor the upstream ended with a word.
@@ -210,35 +229,37 @@ func (s *Server) pass(client net.Conn, in *wire.Reader, upstream net.Conn) error
 // clientSide reads messages of the client until it leaves (io.EOF) or something breaks.
 func (x *session) clientSide() error {
 	for {
-		typ, body, err := x.in.Next()
-		if err != nil {
-			if errors.Is(err, wire.ErrLength) {
-				x.fatal.Store(true) // PostgreSQL closes without a word
-			}
-			return err
-		}
-		if !x.loggedIn.Load() {
-			if typ == wire.TypePassword {
-				if body > passwordLimit {
-					x.fatal.Store(true)
-					return wire.ErrLength
-				}
-				if err := x.in.Forward(x.up, body); err != nil {
-					return err
-				}
-				continue
-			}
-			if err := x.up.Flush(); err != nil {
-				return err
-			}
-			if !x.flight.awaitReady() {
-				return net.ErrClosed
-			}
-		}
-		if err := x.message(typ, body); err != nil {
+		if err := x.clientMessage(); err != nil {
 			return err
 		}
 	}
+}
+
+// clientMessage handles the next message of the client.
+func (x *session) clientMessage() error {
+	typ, body, err := x.in.Next()
+	if err != nil {
+		if errors.Is(err, wire.ErrLength) {
+			x.fatal.Store(true) // PostgreSQL closes without a word
+		}
+		return err
+	}
+	if !x.loggedIn.Load() {
+		if typ == wire.TypePassword {
+			if body > passwordLimit {
+				x.fatal.Store(true)
+				return wire.ErrLength
+			}
+			return x.in.Forward(x.up, body)
+		}
+		if err := x.up.Flush(); err != nil {
+			return err
+		}
+		if !x.flight.awaitReady() {
+			return net.ErrClosed
+		}
+	}
+	return x.message(typ, body)
 }
 
 // message handles one message of a client that is logged in.
@@ -247,6 +268,7 @@ func (x *session) message(typ byte, body int) error {
 		return x.in.Discard(body)
 	}
 	if x.known == nil {
+		x.detach()
 		x.srv.loadKnown(x.ctx, x.database)
 		x.known = x.srv.cfg.Sequences.Known(x.database)
 	}
@@ -358,6 +380,7 @@ func (x *session) transaction() (byte, bool) {
 // wait returns a context for one local operation, which a cancel request or the end of the session ends. The operation is
 // over when waited is called.
 func (x *session) wait() context.Context {
+	x.detach()
 	l := &x.local
 	l.mu.Lock()
 	defer l.mu.Unlock()

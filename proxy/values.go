@@ -362,11 +362,14 @@ func (x *session) evaluate(u *use, i int) (result, error) {
 		if err := x.checkPending(sequence); err != nil {
 			return result{}, err
 		}
-		ctx := x.wait()
-		defer x.waited()
-		v, err := sequence.Next(ctx)
-		if err != nil {
-			return result{}, x.stale(c, sequence, err)
+		v, ok := sequence.TryNext()
+		if !ok {
+			var err error
+			if v, err = sequence.Next(x.wait()); err != nil {
+				x.waited()
+				return result{}, x.stale(c, sequence, err)
+			}
+			x.waited()
 		}
 		x.values.drew(sequence, v)
 		return result{value: v}, nil

@@ -210,8 +210,8 @@ func (r *Registry) open() []*Sequence {
 // Lookup finds a sequence by name. ErrUndefined: it does not exist, as of at most Config.AbsentFor ago. A name that exists
 // is remembered until it is known to have gone.
 func (r *Registry) Lookup(ctx context.Context, name Name) (*Sequence, error) {
-	if b := r.bindings.get(name); b.seq != nil && !b.seq.gone.Load() {
-		return b.seq, nil
+	if s := r.Bound(name); s != nil {
+		return s, nil
 	}
 	if err := r.running(); err != nil {
 		return nil, err
@@ -235,6 +235,14 @@ func (r *Registry) Lookup(ctx context.Context, name Name) (*Sequence, error) {
 	case <-ctx.Done():
 		return nil, canceled(ctx.Err())
 	}
+}
+
+// Bound is Lookup for a name that is remembered, nil for any other. It never waits.
+func (r *Registry) Bound(name Name) *Sequence {
+	if b := r.bindings.get(name); b.seq != nil && !b.seq.gone.Load() {
+		return b.seq
+	}
+	return nil
 }
 
 // find reads a name and the item it points to.

@@ -111,6 +111,15 @@ func (s *Sequence) Definition() Definition {
 // It asks the store only when no leased value is left, and waits for it for the store timeout or until ctx is done,
 // whichever is first. Errors: ErrExhausted, ErrUndefined, ErrStore, ErrShuttingDown, 57014 when ctx is done.
 func (s *Sequence) Next(ctx context.Context) (int64, error) {
+	if v, ok := s.TryNext(); ok {
+		return v, nil
+	}
+	block, err := s.wait(ctx, 1)
+	return block.First, err
+}
+
+// TryNext is Next for a value that is in hand. It never waits.
+func (s *Sequence) TryNext() (value int64, ok bool) {
 	b := s.current.Load()
 	if i := b.claimed.Add(1) - 1; i < b.Count {
 		if i >= b.refillAt.Load() {
@@ -118,11 +127,10 @@ func (s *Sequence) Next(ctx context.Context) (int64, error) {
 		}
 		// After the claim: whoever is stopped in between and goes on much later must not use what it claimed.
 		if !s.r.offline() {
-			return b.First + i*b.Increment, nil
+			return b.First + i*b.Increment, true
 		}
 	}
-	block, err := s.wait(ctx, 1)
-	return block.First, err
+	return 0, false
 }
 
 // NextN returns n values, as one block or more in the order of the sequence. It fails whole: a part that was reserved

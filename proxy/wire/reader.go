@@ -27,6 +27,10 @@ type Reader struct {
 	src  io.Reader
 	buf  []byte
 	r, w int // buf[r:w] is unread
+	// try, when set, reads from src without a wait; again is the error by which it says that there is nothing.
+	try   func([]byte) (int, error)
+	again error
+	rest  int // bytes of a message that is being forwarded which have not come yet
 	// beforeRead, when set, runs before every read of the connection, which may block: what was gathered for others
 	// has to leave first.
 	beforeRead func() error
@@ -34,7 +38,67 @@ type Reader struct {
 
 // NewReader returns a Reader of src. beforeRead may be nil.
 func NewReader(src io.Reader, beforeRead func() error) *Reader {
-	return &Reader{src: src, buf: make([]byte, bufferSize), beforeRead: beforeRead}
+	return &Reader{src: src, beforeRead: beforeRead}
+}
+
+// TryReader reads without a wait.
+type TryReader interface {
+	io.Reader
+	TryRead(p []byte) (int, error)
+}
+
+// SetSource changes the source to one that need not be waited for: Poll looks for a message, and Forward leaves to Continue
+// what of a large one is not here yet. again is the error by which TryRead says that there is nothing.
+func (r *Reader) SetSource(src TryReader, again error) {
+	r.src, r.try, r.again = src, src.TryRead, again
+}
+
+// Poll reads what is there, and reports whether something can be done without a wait: the next message is here, or as much of
+// it as the buffer takes at once; or more has come of the one that Continue forwards.
+func (r *Reader) Poll() (bool, error) {
+	for {
+		n := r.Buffered()
+		switch {
+		case r.rest > 0:
+			if n > 0 {
+				return true, nil
+			}
+		case n >= HeaderLen:
+			size := int64(binary.BigEndian.Uint32(r.buf[r.r+1:])) + 1
+			if int64(n) >= min(size, bufferSize) {
+				return true, nil
+			}
+		}
+		switch err := r.readFrom(r.try); {
+		case err == nil:
+		case errors.Is(err, r.again):
+			return false, nil
+		case errors.Is(err, io.EOF) && (n > 0 || r.rest > 0):
+			return false, io.ErrUnexpectedEOF
+		default:
+			return false, err
+		}
+	}
+}
+
+// Pending reports whether Continue has something to do before the next message.
+func (r *Reader) Pending() bool { return r.rest > 0 }
+
+// Continue forwards what is here of the message that Forward began.
+func (r *Reader) Continue(w *Writer) error {
+	part := r.buf[r.r:min(r.w, r.r+r.rest)]
+	r.r += len(part)
+	r.rest -= len(part)
+	_, err := w.Write(part)
+	return err
+}
+
+// Release frees the buffer of a Reader from which everything was read, until it reads again.
+func (r *Reader) Release() {
+	if r.r == r.w && r.buf != nil {
+		putBuffer(r.buf)
+		r.buf, r.r, r.w = nil, 0, 0
+	}
 }
 
 // Buffered is the number of bytes that were read from the connection and not yet handed out.
@@ -71,6 +135,10 @@ func (r *Reader) Forward(w *Writer, body int) error {
 	n := HeaderLen + body
 	for n > 0 {
 		if r.r == r.w {
+			if r.try != nil {
+				r.rest = n
+				return nil
+			}
 			if err := r.read(); err != nil {
 				return err
 			}
@@ -154,13 +222,16 @@ func (r *Reader) fill(n int) error {
 	return nil
 }
 
-// read reads once from the connection, making room for it first.
-func (r *Reader) read() error {
+// read reads once from the connection.
+func (r *Reader) read() error { return r.readFrom(r.src.Read) }
+
+// readFrom reads once, making room for it first.
+func (r *Reader) readFrom(read func([]byte) (int, error)) error {
 	switch {
 	case r.r == r.w:
 		r.r, r.w = 0, 0
-		if cap(r.buf) > keepSize {
-			r.buf = make([]byte, bufferSize)
+		if r.buf == nil || len(r.buf) > keepSize {
+			r.buf = getBuffer()
 		}
 	case r.w == len(r.buf) && r.r > 0:
 		r.w = copy(r.buf, r.buf[r.r:r.w])
@@ -172,7 +243,7 @@ func (r *Reader) read() error {
 		r.r = 0
 		r.buf = grown
 	}
-	n, err := r.src.Read(r.buf[r.w:])
+	n, err := read(r.buf[r.w:])
 	r.w += n
 	if n > 0 {
 		return nil
