@@ -405,7 +405,7 @@ func (s *Sequence) giveBack(ctx context.Context) error {
 		return nil
 	}
 	err := s.r.store.GiveBack(ctx, GiveBack{
-		Incarnation: s.incarnation, Version: version, Rev: rest.rev, Pos: rest.pos, End: rest.end,
+		Incarnation: s.incarnation, Version: version, Rev: rest.rev, Pos: rest.pos, End: rest.end, Count: rest.count,
 	})
 	var conflict *Conflict
 	if errors.As(err, &conflict) || errors.Is(err, ErrNotFound) {

@@ -168,7 +168,7 @@ func (r *Registry) prune(now time.Time) {
 		return
 	}
 	for _, m := range members {
-		if m.Expires < now.UnixMilli() {
+		if !m.Mark() && m.Expires < now.UnixMilli() {
 			_ = r.store.DeleteMember(ctx, m.ID, m.Token)
 		}
 	}

@@ -169,7 +169,8 @@ func (s *Sequence) reserve(ctx context.Context, item Item, count int64) (*stock,
 	if err == nil {
 		block := newStock(Block{First: l.First, Count: l.Count, Increment: item.Definition.Increment}, At(l.First), l.Rev)
 		if l.Held {
-			return block, item, nil // the item is as it was
+			item.Rev = max(item.Rev, l.Rev) // for the rest, what is known stays
+			return block, item, nil
 		}
 		if l.Rev <= item.Rev { // which cannot follow what was known; judge stops the sequence
 			return nil, Item{}, &Conflict{Item: Item{Incarnation: item.Incarnation, Rev: l.Rev - 1}}

@@ -334,10 +334,10 @@ func (s *Sequence) handedOut() uint64 {
 }
 
 // remainder is what a process holds up to the end of its last block: all values from pos to before end, in which nobody
-// else has any. rev is that of the last block's lease, version that of which it was leased.
+// else has any. count is how many they are, rev that of the last block's lease, version that of which it was leased.
 type remainder struct {
-	pos, end     Position
-	rev, version int64
+	pos, end            Position
+	count, rev, version int64
 }
 
 // reaches reports whether the position of an item is the end of the remainder because nobody leased since: then it may be
@@ -357,6 +357,7 @@ func (s *Sequence) rest() (r remainder, ok bool) {
 	for i := len(stocks) - 1; i >= 0; i-- {
 		taken := stocks[i].taken()
 		r.pos = stocks[i].at(taken)
+		r.count += stocks[i].Count - taken
 		// Only blocks that continue each other are one range.
 		if taken > 0 || i == 0 || stocks[i-1].rev == 0 || stocks[i-1].at(stocks[i-1].Count) != stocks[i].before {
 			break

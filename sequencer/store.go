@@ -209,8 +209,8 @@ type Lease struct {
 	Rev  int64
 	Pos  Position
 	High *int64
-	// Held: the block is part of a larger one that was leased before, for this process alone. Then Rev is that lease's,
-	// which others may have, and Pos and High say nothing.
+	// Held: the block is part of a larger one that was leased for this process alone, now or before. Then Rev is that
+	// lease's, which other blocks may have too, and Pos and High say nothing.
 	Held bool
 }
 
@@ -220,9 +220,10 @@ type GiveBack struct {
 	Version     int64
 	// Rev is that of the caller's own last lease.
 	Rev int64
-	// Pos is the first value that was not handed out, and End the position after the caller's last one: all that lies
-	// between is the caller's.
+	// Pos is the first value that was not handed out, and End the position after the caller's last one: the Count values
+	// between are all the caller's.
 	Pos, End Position
+	Count    int64
 }
 
 // Grant works out the lease of at most count values that an item gives to a caller who knows a version of it: how a store
@@ -283,9 +284,13 @@ type Member struct {
 	// Seen is the feed's rev up to which the process has dropped every block of an old version.
 	Seen int64
 	// Expires is when the process no longer counts unless it writes again, in milliseconds since 1970. It stops handing out
-	// values long before.
+	// values long before. 0: this is no process but the mark of a durable tier, which never counts and does not go by itself.
 	Expires int64
 }
+
+// Mark reports whether a member is the mark of a durable tier rather than a process: by its token the tier knows that the
+// blocks in its file are its own.
+func (m Member) Mark() bool { return m.Expires == 0 }
 
 // Announcement is what changed.
 type Announcement struct {

@@ -1,4 +1,5 @@
-// Package boltstore keeps sequences in a file on one machine: the embedded default, and what a single process needs.
+// Package boltstore keeps sequences in a file on one machine: the embedded default, and what a single process needs. Over
+// another store, a Tier keeps large blocks of that store's sequences in a file.
 //
 // The file belongs to one process at a time. Every write is on disk (fsync) before it is answered; writes that come at the
 // same time share one fsync. The file holds one bucket of JSON values under the keys of the stored format, the two halves
@@ -9,210 +10,51 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"sync"
-	"time"
 
 	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/nextvald/nextvald/sequencer"
 	"github.com/nextvald/nextvald/sequencer/internal/layout"
 )
 
-const (
-	// lockTimeout is how long Open waits for another process to let go of the file.
-	lockTimeout = 3 * time.Second
-	// maxGroup bounds the writes that share a transaction.
-	maxGroup = 1000
-)
-
 var bucket = []byte("nextvald")
-
-var errClosed = errors.New("boltstore: closed")
 
 // Store is a sequencer.Store in a file.
 type Store struct {
-	db        *bbolt.DB
+	*file
 	namespace string
-
-	// writes go to the one goroutine that commits them, until stop is closed; stopped is closed when it has ended.
-	writes  chan *write
-	stop    chan struct{}
-	stopped chan struct{}
-	once    sync.Once
 }
 
 var _ sequencer.Store = (*Store)(nil)
 
-// write is one caller's part of a transaction.
-type write struct {
-	// apply reads and writes. An error of its own means that it wrote nothing.
-	apply func(*bbolt.Bucket) error
-	err   error
-	done  chan struct{}
-}
-
 // Open opens the file at path, which is made if it does not exist (mode 0600, its folders 0700), for one namespace. It
 // fails after 3 s when another process holds the file.
 func Open(path, namespace string) (*Store, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("cannot create the folder of the bolt file: %w", err)
-	}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType})
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("the bolt file %s is held by another process", path)
-	}
-	if err == nil {
-		err = prepare(db, path, namespace)
-	}
+	f, err := openFile(path, bucket, func(b *bbolt.Bucket) error { return forgetMembers(b, namespace) })
 	if err != nil {
-		return nil, fmt.Errorf("cannot open the bolt file %s: %w", path, err)
+		return nil, err
 	}
-	s := &Store{
-		db:        db,
-		namespace: namespace,
-		writes:    make(chan *write, maxGroup),
-		stop:      make(chan struct{}),
-		stopped:   make(chan struct{}),
-	}
-	go s.commit()
-	return s, nil
+	f.start()
+	return &Store{file: f, namespace: namespace}, nil
 }
 
-// prepare makes the bucket, and makes sure that a new file itself is on disk. Who is still a member died without signing
-// off, as the file is in nobody else's hands: nobody need wait for its word.
-func prepare(db *bbolt.DB, path, namespace string) error {
-	err := db.Update(func(tx *bbolt.Tx) error {
-		b, err := tx.CreateBucketIfNotExists(bucket)
-		if err != nil {
+// forgetMembers removes who is still a member: it died without signing off, as the file is in nobody else's hands, and
+// nobody need wait for its word. Marks of durable tiers stay.
+func forgetMembers(b *bbolt.Bucket, namespace string) error {
+	prefix := key(layout.Members(namespace), "")
+	var dead [][]byte
+	c := b.Cursor()
+	for k, v := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, v = c.Next() {
+		if m, err := decodeMember("", v); err != nil || !m.Mark() {
+			dead = append(dead, bytes.Clone(k))
+		}
+	}
+	for _, k := range dead {
+		if err := b.Delete(k); err != nil {
 			return err
 		}
-		members := key(layout.Members(namespace), "")
-		for {
-			k, _ := b.Cursor().Seek(members)
-			if !bytes.HasPrefix(k, members) {
-				return nil
-			}
-			if err := b.Delete(k); err != nil {
-				return err
-			}
-		}
-	})
-	if err == nil {
-		var folder *os.File
-		if folder, err = os.Open(filepath.Dir(path)); err == nil {
-			err = errors.Join(folder.Sync(), folder.Close())
-		}
-	}
-	if err != nil {
-		return errors.Join(err, db.Close())
 	}
 	return nil
-}
-
-// Close waits for the writes under way and closes the file. Closing again does nothing.
-func (s *Store) Close() (err error) {
-	s.once.Do(func() {
-		close(s.stop)
-		<-s.stopped
-		err = s.db.Close()
-	})
-	return err
-}
-
-// commit runs the writes: all that wait go into one transaction.
-func (s *Store) commit() {
-	defer close(s.stopped)
-	for {
-		var group []*write
-		select {
-		case w := <-s.writes:
-			group = append(group, w)
-		case <-s.stop:
-			return
-		}
-		for more := true; more && len(group) < maxGroup; {
-			select {
-			case w := <-s.writes:
-				group = append(group, w)
-			default:
-				more = false
-			}
-		}
-		s.run(group)
-	}
-}
-
-// run commits a group.
-func (s *Store) run(group []*write) {
-	applied := false
-	err := s.db.Update(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucket)
-		for _, w := range group {
-			w.err = w.apply(b)
-			var broken *brokenError
-			if errors.As(w.err, &broken) {
-				return w.err // it may have written something: nobody's part is kept
-			}
-		}
-		applied = true
-		return nil
-	})
-	for _, w := range group {
-		switch {
-		case err != nil && !applied:
-			w.err = fmt.Errorf("boltstore: %w", err)
-		case err != nil && w.err == nil:
-			// What the disk kept of a failed commit shows when the file is read again.
-			w.err = fmt.Errorf("%w: boltstore: %w", sequencer.ErrUnknownOutcome, err)
-		}
-		close(w.done)
-	}
-}
-
-// brokenError is a failure of bbolt inside a transaction.
-type brokenError struct{ err error }
-
-func (e *brokenError) Error() string { return e.err.Error() }
-func (e *brokenError) Unwrap() error { return e.err }
-
-// update runs apply in a transaction, and returns when it is on disk.
-func (s *Store) update(ctx context.Context, apply func(*bbolt.Bucket) error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	w := &write{apply: apply, done: make(chan struct{})}
-	select {
-	case s.writes <- w:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.stop:
-		return errClosed
-	}
-	select {
-	case <-w.done:
-		return w.err
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", sequencer.ErrUnknownOutcome, ctx.Err())
-	case <-s.stopped:
-	}
-	select {
-	case <-w.done:
-		return w.err
-	default:
-		return errClosed // it was never taken up
-	}
-}
-
-// view runs read in a transaction of its own.
-func (s *Store) view(ctx context.Context, read func(*bbolt.Bucket) error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return s.db.View(func(tx *bbolt.Tx) error { return read(tx.Bucket(bucket)) })
 }
 
 func key(partition, sort string) []byte { return []byte(partition + "\x00" + sort) }
@@ -534,11 +376,4 @@ func (s *Store) changeFeed(ctx context.Context, change func(*feedValue) error) (
 		return feedValue{}, err
 	}
 	return f, nil
-}
-
-func broken(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &brokenError{err}
 }
