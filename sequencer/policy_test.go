@@ -100,7 +100,7 @@ func TestPolicyOnline(t *testing.T) {
 	alter(sequencer.Options{Set: []sequencer.Setting{{"min_lease", "10"}, {"max_lease", "10"}, {"min_threshold", "1"}}})
 	require.InDelta(t, 100, leases(s, 1000), 5)
 	alter(sequencer.Options{Set: []sequencer.Setting{{"mode", "strict"}}})
-	require.EqualValues(t, 50, leases(s, 50))
+	require.InDelta(t, 50, leases(s, 50), 1, "and perhaps the one that was under way")
 	alter(sequencer.Options{Reset: []string{"mode", "min_lease", "max_lease", "min_threshold"}})
 	require.Less(t, leases(s, 1000), uint64(20))
 	require.EqualValues(t, 3051, next(t, s), "and no value is skipped")
