@@ -27,7 +27,11 @@ func membersCommand(environ []string) *cobra.Command {
 				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 				_, _ = fmt.Fprintln(w, "ID\tCOUNTS UNTIL")
 				for _, m := range members {
-					_, _ = fmt.Fprintf(w, "%s\t%s\n", m.ID, time.UnixMilli(m.Expires).UTC().Format(time.RFC3339))
+					until := "- (the file of a durable tier)"
+					if !m.Mark() {
+						until = time.UnixMilli(m.Expires).UTC().Format(time.RFC3339)
+					}
+					_, _ = fmt.Fprintf(w, "%s\t%s\n", m.ID, until)
 				}
 				return w.Flush()
 			})
@@ -63,7 +67,7 @@ func withRegistry(cmd *cobra.Command, environ []string, f func(*sequencer.Regist
 	if err != nil {
 		return err
 	}
-	store, err := s.store.open(ctx, s.namespace)
+	store, err := s.store.look(ctx, s.namespace)
 	if err != nil {
 		return s.fault("store", err)
 	}

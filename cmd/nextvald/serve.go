@@ -56,7 +56,7 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 		}
 		defer func() { _ = adminListener.Close() }()
 	}
-	store, err := s.store.open(ctx, s.namespace)
+	store, err := s.store.open(ctx, s.namespace, log)
 	if err != nil {
 		return s.fault("store", err)
 	}

@@ -64,7 +64,7 @@ var table = []setting{
 			}
 			return err
 		}},
-	{"store", "bolt:./nextvald-data/nextvald.db", "`URL` of the store: bolt:PATH, dynamodb:TABLE[?region=R&endpoint=U] or memory:",
+	{"store", "bolt:./nextvald-data/nextvald.db", "`URL` of the store: bolt:PATH[?over=URL], dynamodb:TABLE[?region=R&endpoint=U] or memory:",
 		func(s *settings, v string) (err error) {
 			s.store, err = parseStore(v)
 			return err

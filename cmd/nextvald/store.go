@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/nextvald/nextvald/sequencer"
@@ -17,7 +19,29 @@ import (
 // storeURL is a checked store URL.
 type storeURL struct {
 	text string // without secrets, for the log
-	open func(ctx context.Context, namespace string) (sequencer.Store, error)
+	open storeOpener
+	// tier: it is a file over another store. A file belongs to one process, so whoever only looks at the store opens the
+	// one beneath.
+	tier    bool
+	beneath storeOpener
+}
+
+// storeOpener opens a store for a namespace. The log gets what happens in the background.
+type storeOpener func(ctx context.Context, namespace string, log *slog.Logger) (sequencer.Store, error)
+
+// look opens the store for whoever hands out no values.
+func (s storeURL) look(ctx context.Context, namespace string) (sequencer.Store, error) {
+	open := s.open
+	if s.tier {
+		open = s.beneath
+	}
+	return open(ctx, namespace, slog.New(slog.DiscardHandler))
+}
+
+// storeOptions are what may stand after the question mark, by scheme.
+var storeOptions = map[string][]string{
+	"bolt":     {"over", "witness"},
+	"dynamodb": {"region", "endpoint"},
 }
 
 // parseStore checks a store URL. It does not connect.
@@ -32,7 +56,7 @@ func parseStore(v string) (storeURL, error) {
 		return storeURL{}, errors.New("the part after the question mark is malformed")
 	}
 	for key, values := range options {
-		if scheme != "dynamodb" || key != "region" && key != "endpoint" {
+		if !slices.Contains(storeOptions[scheme], key) {
 			return storeURL{}, fmt.Errorf("a %s store has no option %q", scheme, key)
 		}
 		if len(values) > 1 || values[0] == "" {
@@ -46,7 +70,13 @@ func parseStore(v string) (storeURL, error) {
 		if name == "" {
 			return s, errors.New("bolt: needs the path of a file")
 		}
-		s.open = func(_ context.Context, namespace string) (sequencer.Store, error) {
+		if options.Has("over") {
+			return parseTier(s, name, options)
+		}
+		if options.Has("witness") {
+			return s, errors.New("option witness is of a bolt file over another store")
+		}
+		s.open = func(_ context.Context, namespace string, _ *slog.Logger) (sequencer.Store, error) {
 			return boltstore.Open(name, namespace)
 		}
 	case "dynamodb":
@@ -54,7 +84,7 @@ func parseStore(v string) (storeURL, error) {
 		if err := checkTable(cfg.Table, cfg.Endpoint); err != nil {
 			return s, err
 		}
-		s.open = func(ctx context.Context, namespace string) (sequencer.Store, error) {
+		s.open = func(ctx context.Context, namespace string, _ *slog.Logger) (sequencer.Store, error) {
 			cfg := cfg
 			cfg.Namespace = namespace
 			return dynamostore.Open(ctx, cfg)
@@ -63,10 +93,36 @@ func parseStore(v string) (storeURL, error) {
 		if name != "" {
 			return s, errors.New("memory: takes nothing after the colon")
 		}
-		s.open = func(context.Context, string) (sequencer.Store, error) { return memstore.New(), nil }
+		s.open = func(context.Context, string, *slog.Logger) (sequencer.Store, error) { return memstore.New(), nil }
 	default:
 		return s, fmt.Errorf("there is no store %q: use memory:, bolt:PATH or dynamodb:TABLE", scheme)
 	}
+	return s, nil
+}
+
+// parseTier makes s a bolt file over another store.
+func parseTier(s storeURL, path string, options url.Values) (storeURL, error) {
+	over, err := parseStore(options.Get("over"))
+	if err != nil {
+		return s, fmt.Errorf("the store that the bolt file is over: %w", err)
+	}
+	if over.tier {
+		return s, errors.New("a bolt file over a bolt file over a store: one of them is enough")
+	}
+	s.open = func(ctx context.Context, namespace string, log *slog.Logger) (sequencer.Store, error) {
+		beneath, err := over.open(ctx, namespace, log)
+		if err != nil {
+			return nil, err
+		}
+		tier, err := boltstore.OpenTier(ctx, path, beneath, boltstore.TierConfig{
+			Logger: log, WitnessFolder: options.Get("witness"),
+		})
+		if err != nil {
+			return nil, errors.Join(err, beneath.Close())
+		}
+		return tier, nil
+	}
+	s.tier, s.beneath = true, over.open
 	return s, nil
 }
 
