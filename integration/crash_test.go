@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,14 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nextvald/nextvald/integration/history"
 	"github.com/nextvald/nextvald/integration/testenv"
 )
-
-// draw is what one exchange with a process gave: values in the order of their answers, between two moments.
-type draw struct {
-	begin, end time.Duration
-	values     []int64
-}
 
 // fleet is some processes on one store, any of which may be killed and started again while clients draw from it.
 type fleet struct {
@@ -38,7 +32,7 @@ type fleet struct {
 	leases    int   // of lives that ended
 
 	mu    gosync.Mutex
-	lives [][]draw // of each life of a process
+	lives [][]history.Draw // of each life of a process
 }
 
 func newFleet(n int, start func(listen string) *testenv.Process) *fleet {
@@ -58,7 +52,7 @@ func (f *fleet) at(i int) (*testenv.Process, int) {
 	return f.processes[i], f.current[i]
 }
 
-func (f *fleet) record(life int, d draw) {
+func (f *fleet) record(life int, d history.Draw) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lives[life] = append(f.lives[life], d)
@@ -154,7 +148,12 @@ func TestMillionValuesAcrossACrash(t *testing.T) {
 	}
 	require.NotEmpty(t, f.lives[1], "the process was killed before it handed out anything")
 	require.NotEmpty(t, f.lives[processes], "nobody used the process that was started again")
-	all := f.check(t)
+	for life, draws := range f.lives {
+		require.NoError(t, history.Ordered(draws), "life %d", life)
+	}
+	draws := slices.Concat(f.lives...)
+	require.NoError(t, history.Unique(draws))
+	all := history.Values(draws)
 	span := (all[len(all)-1]-all[0])/increment + 1
 	t.Logf("%d values of %d sessions in %v, %d leases, %d gaps", len(all), sessions, time.Since(f.begin).Round(time.Millisecond),
 		total, span-int64(len(all)))
@@ -172,7 +171,7 @@ func (f *fleet) session(ctx context.Context, process int, database string, size 
 		return errRestarted // which of its lives the session is in is not known
 	}
 	for {
-		d := draw{begin: time.Since(f.begin)}
+		d := history.Draw{Begin: time.Since(f.begin)}
 		batch := &pgx.Batch{}
 		for range size {
 			batch.Queue("SELECT nextval('s')")
@@ -183,50 +182,17 @@ func (f *fleet) session(ctx context.Context, process int, database string, size 
 			if err = results.QueryRow().Scan(&v); err != nil {
 				break
 			}
-			d.values = append(d.values, v)
+			d.Values = append(d.Values, v)
 		}
 		err = errors.Join(err, results.Close())
-		d.end = time.Since(f.begin)
+		d.End = time.Since(f.begin)
 		f.record(life, d)
 		if err != nil {
-			more(len(d.values))
+			more(len(d.Values))
 			return err
 		}
-		if !more(len(d.values)) {
+		if !more(len(d.Values)) {
 			return nil
 		}
 	}
-}
-
-// check fails the test when a value was handed out twice, or when a process handed out a smaller value after a larger one.
-// It returns all values in order.
-func (f *fleet) check(t *testing.T) []int64 {
-	t.Helper()
-	var all []int64
-	for life, draws := range f.lives {
-		for _, d := range draws {
-			require.True(t, slices.IsSorted(d.values), "life %d: values of one session out of order: %v", life, d.values)
-			all = append(all, d.values...)
-		}
-		// A draw that began after others had ended has larger values than they.
-		byEnd := slices.SortedFunc(slices.Values(draws), func(a, b draw) int { return cmp.Compare(a.end, b.end) })
-		slices.SortFunc(draws, func(a, b draw) int { return cmp.Compare(a.begin, b.begin) })
-		var largest int64
-		ended := 0
-		for _, d := range draws {
-			for ; ended < len(byEnd) && byEnd[ended].end < d.begin; ended++ {
-				if v := byEnd[ended].values; len(v) > 0 {
-					largest = max(largest, v[len(v)-1])
-				}
-			}
-			if len(d.values) > 0 {
-				require.Greater(t, d.values[0], largest, "life %d: a value that is not larger than those handed out before", life)
-			}
-		}
-	}
-	slices.Sort(all)
-	for i := 1; i < len(all); i++ {
-		require.NotEqual(t, all[i-1], all[i], "a value was handed out twice")
-	}
-	return all
 }

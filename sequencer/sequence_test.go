@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/nextvald/nextvald/integration/history"
 	"github.com/nextvald/nextvald/sequencer"
 	"github.com/nextvald/nextvald/sequencer/faultstore"
 	"github.com/nextvald/nextvald/sequencer/memstore"
@@ -114,31 +116,42 @@ func TestOrderInOneProcess(t *testing.T) {
 	}
 }
 
-// Strict sequences keep the order between processes too, and leave nothing out.
-func TestOrderBetweenProcesses(t *testing.T) {
-	store := memstore.New()
-	first := open(t, store, sequencer.Config{})
-	create(t, first, "s", sequencer.Options{Cache: ptr[int64](1)})
-	var seen greatest
-	var count atomic.Int64
-	var wg sync.WaitGroup
-	for _, r := range []*sequencer.Registry{first, open(t, store, sequencer.Config{}), open(t, store, sequencer.Config{})} {
-		s := lookup(t, r, "s")
-		for range 8 {
-			wg.Go(func() {
-				for range 500 {
-					before := seen.Load()
-					v, err := s.Next(context.Background())
-					assert.NoError(t, err)
-					assert.Greater(t, v, before)
-					seen.raise(v)
-					count.Add(1)
+// Strict sequences keep the order of the calls, between processes too, and leave nothing out.
+func TestStrictOrder(t *testing.T) {
+	const callers, each = 24, 250
+	for _, processes := range []int{1, 3} {
+		t.Run(fmt.Sprint(processes), func(t *testing.T) {
+			backing := memstore.New()
+			create(t, open(t, backing, sequencer.Config{}), "s", sequencer.Options{Cache: ptr[int64](1)})
+			began := time.Now()
+			var mu sync.Mutex
+			var draws []history.Draw
+			var wg sync.WaitGroup
+			for p := range processes {
+				rng := rand.New(rand.NewPCG(1, uint64(p)))
+				store := faultstore.New(backing, dice(rng, 0))
+				s := lookup(t, open(t, store, sequencer.Config{}), "s")
+				for range callers / processes {
+					wg.Go(func() {
+						for range each {
+							d := history.Draw{Begin: time.Since(began)}
+							v, err := s.Next(context.Background())
+							assert.NoError(t, err)
+							d.End, d.Values = time.Since(began), []int64{v}
+							mu.Lock()
+							draws = append(draws, d)
+							mu.Unlock()
+						}
+					})
 				}
-			})
-		}
+			}
+			wg.Wait()
+			require.NoError(t, history.Unique(draws))
+			require.NoError(t, history.Ordered(draws))
+			require.NoError(t, history.Linearizable(draws))
+			require.Empty(t, history.Missing(draws, 1))
+		})
 	}
-	wg.Wait()
-	require.Equal(t, count.Load(), seen.Load())
 }
 
 func TestNextN(t *testing.T) {
