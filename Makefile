@@ -18,7 +18,7 @@ test: ## run every test beside a PostgreSQL and a DynamoDB Local of their own
 	$(SERVERS) $(GO) test -race -timeout 20m ./...
 
 proof: ## draw a million values through three processes, one of them killed, and print the count
-	$(SERVERS) $(GO) test -count=1 -v -run '^TestMillionValuesAcrossACrash$$' ./integration
+	$(SERVERS) $(GO) test -count=1 -v -run '^TestMillionValuesAcrossACrash$$' ./integration/faults
 
 lint: ## check formatting, vet, staticcheck and the import directions
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \

@@ -5,12 +5,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -130,6 +133,16 @@ func Start(t testing.TB, args ...string) *Process {
 // Start is as the function Start. Args come after serve.
 func (c Command) Start(t testing.TB) *Process {
 	t.Helper()
+	p, err := c.TryStart(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TryStart is Start where the start may fail, since something that nextvald needs is down.
+func (c Command) TryStart(t testing.TB) (*Process, error) {
+	t.Helper()
 	p := &Process{t: t, done: make(chan struct{})}
 	p.cmd = exec.Command(Binary(t), append([]string{"serve"}, c.Args...)...)
 	p.cmd.Env, p.cmd.Dir = environment(c.Env), c.Dir
@@ -137,10 +150,10 @@ func (c Command) Start(t testing.TB) *Process {
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	ready := make(chan string, 1)
 	go func() {
@@ -164,11 +177,12 @@ func (c Command) Start(t testing.TB) *Process {
 			p.Admin = m[1]
 		}
 	case <-p.done:
-		t.Fatalf("nextvald ended at once: %v\n%s", p.err, p.Log())
+		return nil, fmt.Errorf("nextvald ended at once: %w\n%s", p.err, p.Log())
 	case <-time.After(startTimeout):
-		t.Fatalf("nextvald does not serve after %v\n%s", startTimeout, p.Log())
+		p.Kill()
+		return nil, fmt.Errorf("nextvald does not serve after %v\n%s", startTimeout, p.Log())
 	}
-	return p
+	return p, nil
 }
 
 // read keeps the log, and sends the line that says that the process serves.
@@ -254,4 +268,30 @@ func Psql(t testing.TB, url string, args ...string) Result {
 		t.Fatal(err)
 	}
 	return Result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode(), time.Since(begin)}
+}
+
+// Metric reads a metric without labels.
+func (p *Process) Metric(name string) float64 {
+	p.t.Helper()
+	client := http.Client{Timeout: 20 * time.Second}
+	r, err := client.Get("http://" + p.Admin + "/metrics")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer func() { _ = r.Body.Close() }()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(body)) {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
+			v, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			return v
+		}
+	}
+	p.t.Fatalf("there is no metric %s", name)
+	return 0
 }

@@ -50,8 +50,12 @@ func Database(t testing.TB) string {
 // Table is the store URL of a DynamoDB table that does not exist yet. What is made of it stays until the server ends.
 func Table(t testing.TB) string {
 	t.Helper()
-	endpoint := variable(t, "NEXTVALD_TEST_DYNAMODB")
-	return fmt.Sprintf("dynamodb:%s?region=us-east-1&endpoint=%s", unique("test-"), url.QueryEscape(endpoint))
+	return TableAt(unique("test-"), variable(t, "NEXTVALD_TEST_DYNAMODB"))
+}
+
+// TableAt is the store URL of a DynamoDB table at an endpoint.
+func TableAt(table, endpoint string) string {
+	return fmt.Sprintf("dynamodb:%s?region=us-east-1&endpoint=%s", table, url.QueryEscape(endpoint))
 }
 
 // Exec runs statements on a connection of their own.
