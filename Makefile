@@ -3,6 +3,8 @@
 GO ?= go
 SERVERS = integration/testenv/with-servers
 FUZZTIME ?= 5s
+DURATION ?= 1h
+SEED ?= 0
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +21,9 @@ test: ## run every test beside a PostgreSQL and a DynamoDB Local of their own
 
 proof: ## draw a million values through three processes, one of them killed, and print the count
 	$(SERVERS) $(GO) test -count=1 -v -run '^TestMillionValuesAcrossACrash$$' ./integration/faults
+
+soak: ## let everything fail at random for DURATION (1h), with SEED (another one each time), and judge what clients got
+	$(SERVERS) $(GO) test -count=1 -v -timeout 0 -run '^TestFaults$$' ./integration/faults -duration $(DURATION) -seed $(SEED)
 
 lint: ## check formatting, vet, staticcheck and the import directions
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
@@ -38,4 +43,4 @@ fuzz-short: ## fuzz every fuzz target for FUZZTIME (5s)
 clean: ## remove what was built and fetched
 	rm -rf nextvald .cache
 
-.PHONY: help build run test proof lint fuzz-short clean
+.PHONY: help build run test proof soak lint fuzz-short clean

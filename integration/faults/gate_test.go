@@ -225,6 +225,7 @@ func reset(w http.ResponseWriter) {
 type ledger struct {
 	mu     sync.Mutex
 	leases []*lease
+	items  map[string]string // the keys of sequences' items, by name
 }
 
 // lease is a request for values of a sequence.
@@ -240,14 +241,24 @@ type lease struct {
 
 // sent notes a request to be sent, and returns nil when it is for no lease.
 func (l *ledger) sent(r *http.Request, body []byte, life int, arrived time.Time) *lease {
-	if !strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".UpdateItem") {
-		return nil
-	}
 	var request struct {
 		Key                       struct{ PK struct{ S string } }
+		Item                      struct{ PK, SK, Incarnation struct{ S string } }
 		ExpressionAttributeValues map[string]struct{ N string }
 	}
 	if json.Unmarshal(body, &request) != nil {
+		return nil
+	}
+	// A name, n/<namespace>/<database> and <schema>/<name>, that points to an item, s/<namespace>/<incarnation>.
+	if names, ok := strings.CutPrefix(request.Item.PK.S, "n/"); ok && request.Item.Incarnation.S != "" {
+		namespace, _, _ := strings.Cut(names, "/")
+		_, name, _ := strings.Cut(request.Item.SK.S, "/")
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.items == nil {
+			l.items = map[string]string{}
+		}
+		l.items[name] = "s/" + namespace + "/" + request.Item.Incarnation.S
 		return nil
 	}
 	ahead, err := strconv.ParseInt(request.ExpressionAttributeValues[":ahead"].N, 10, 64)
@@ -284,6 +295,13 @@ func (l *ledger) answered(made *lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	made.heard, made.ended = true, time.Now()
+}
+
+// itemOf returns the key of a sequence's item.
+func (l *ledger) itemOf(sequence string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.items[sequence]
 }
 
 // of returns the leases of an item.
