@@ -154,6 +154,34 @@ func TestStrictOrder(t *testing.T) {
 	}
 }
 
+// Nothing is leased for callers of a strict sequence who gave up while the store was down.
+func TestStrictCallersWhoGaveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faultstore.New(memstore.New(), nil)
+		r := open(t, store, sequencer.Config{})
+		s := create(t, r, "s", sequencer.Options{Cache: ptr[int64](1)})
+		require.EqualValues(t, 1, next(t, s))
+		store.Plan(func(string) faultstore.Fault { return faultstore.Fault{Delay: 3 * time.Second, Before: faultstore.ErrRefused} })
+		_, err := s.Next(context.Background())
+		require.ErrorIs(t, err, sequencer.ErrStore)
+		store.Plan(nil)
+		time.Sleep(10 * time.Second)
+		asked := func() (n uint64) {
+			for request, times := range r.Stats().Requests {
+				if request.Op == "lease" {
+					n += times
+				}
+			}
+			return n
+		}
+		before := asked()
+		time.Sleep(10 * time.Second)
+		require.Equal(t, before, asked())
+		require.EqualValues(t, 2, next(t, s))
+		require.NoError(t, r.Close(context.Background()))
+	})
+}
+
 func TestNextN(t *testing.T) {
 	ctx := context.Background()
 	r := open(t, memstore.New(), sequencer.Config{})

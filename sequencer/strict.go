@@ -3,6 +3,7 @@ package sequencer
 import (
 	"context"
 	"runtime"
+	"slices"
 	"time"
 )
 
@@ -53,6 +54,7 @@ func (s *Sequence) startCombine() {
 func (s *Sequence) combine() {
 	for {
 		s.mu.Lock()
+		s.callers = slices.DeleteFunc(s.callers, func(c *caller) bool { return c.n == 0 }) // who gave up meanwhile
 		if len(s.callers) == 0 || s.frozen || s.over != nil {
 			s.combining = false
 			s.mu.Unlock()
