@@ -40,8 +40,9 @@ type change struct {
 
 // changes are those of the moved sequence, one after the other. The first one is its creation.
 type changes struct {
-	mu  sync.Mutex
-	all []change
+	mu   sync.Mutex
+	all  []change
+	last error // of the statement that failed last
 }
 
 func (c *changes) add(made change) {
@@ -61,6 +62,19 @@ func (c *changes) made() (n int) {
 	return n
 }
 
+func (c *changes) failed(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = err
+}
+
+// failure is why the last change that failed did.
+func (c *changes) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
+}
+
 // author changes the moved sequence again and again.
 func (r *workload) author(ctx context.Context, rng *rand.Rand) {
 	f := r.world.fleet
@@ -76,9 +90,9 @@ func (r *workload) author(ctx context.Context, rng *rand.Rand) {
 		case made.anew:
 			made.outcome = r.createAnew(ctx, at*slotWidth, rng)
 		case rng.IntN(3) == 0:
-			made.outcome = r.execute(ctx, rng, fmt.Sprintf("ALTER SEQUENCE %s RESTART WITH %d", r.moved, at*slotWidth))
+			made.outcome = outcomeOf(r.on(ctx, rng, fmt.Sprintf("ALTER SEQUENCE %s RESTART WITH %d", r.moved, at*slotWidth)))
 		default:
-			made.outcome = r.execute(ctx, rng, fmt.Sprintf("SELECT setval('%s', %d, false)", r.moved, at*slotWidth))
+			made.outcome = outcomeOf(r.on(ctx, rng, fmt.Sprintf("SELECT setval('%s', %d, false)", r.moved, at*slotWidth)))
 		}
 		made.end = f.since()
 		r.changes.add(made)
@@ -87,19 +101,18 @@ func (r *workload) author(ctx context.Context, rng *rand.Rand) {
 
 // createAnew drops the moved sequence and creates it again.
 func (r *workload) createAnew(ctx context.Context, start int64, rng *rand.Rand) outcome {
-	dropped := r.execute(ctx, rng, "DROP SEQUENCE "+r.moved)
-	if dropped == refused {
+	err := r.on(ctx, rng, "DROP SEQUENCE "+r.moved)
+	if made := outcomeOf(err); made == refused && !is(err, "42P01") { // the work of an earlier attempt
 		return refused
 	}
 	// It is gone, or may be: whoever finds it in the way does not know whether it is the old one or the work of an attempt
 	// whose answer was lost.
 	for ctx.Err() == nil {
 		err := r.on(ctx, rng, fmt.Sprintf("CREATE SEQUENCE %s START %d", r.moved, start))
-		var answer *pgconn.PgError
 		switch {
 		case err == nil:
 			return done
-		case errors.As(err, &answer) && answer.Code == "42P07":
+		case is(err, "42P07"):
 			return unknown
 		}
 		sleep(ctx, 100*time.Millisecond)
@@ -107,9 +120,14 @@ func (r *workload) createAnew(ctx context.Context, start int64, rng *rand.Rand) 
 	return unknown
 }
 
-// execute runs a statement that changes the moved sequence.
-func (r *workload) execute(ctx context.Context, rng *rand.Rand, sql string) outcome {
-	err := r.on(ctx, rng, sql)
+// is reports whether an error has a SQLSTATE.
+func is(err error, code string) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && answer.Code == code
+}
+
+// outcomeOf is what a statement's error says of the change that it was to make.
+func outcomeOf(err error) outcome {
 	var answer *pgconn.PgError
 	switch {
 	case err == nil:
@@ -138,9 +156,10 @@ func (r *workload) on(ctx context.Context, rng *rand.Rand, sql string) error {
 		}
 	}
 	defer func() { _ = conn.Close(context.Background()) }()
-	_, err = conn.Exec(ctx, sql)
-	var answer *pgconn.PgError
-	if errors.As(err, &answer) && answer.Code == "42P07" && strings.HasPrefix(sql, "CREATE") {
+	if _, err = conn.Exec(ctx, sql); err != nil {
+		r.changes.failed(fmt.Errorf("%s: %w", sql, err))
+	}
+	if is(err, "42P07") && strings.HasPrefix(sql, "CREATE") {
 		return err // one that is in the way
 	}
 	r.note(ctx, life, r.moved, patience, err)
