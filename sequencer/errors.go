@@ -14,6 +14,7 @@ const (
 	codeInvalid      = "22023" // invalid_parameter_value
 	codeOutOfRange   = "22003" // numeric_value_out_of_range
 	codeState        = "55000" // object_not_in_prerequisite_state
+	codeNoObject     = "42704" // undefined_object
 	codeLimit        = "54000" // program_limit_exceeded
 	codeStore        = "58030" // io_error
 	codeCanceled     = "57014" // query_canceled

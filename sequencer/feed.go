@@ -27,7 +27,7 @@ func (r *Registry) watch(seen Feed) {
 	f := &follower{r: r, seen: seen, stale: map[*database]bool{}}
 	for r.rest(r.cfg.PollInterval) {
 		r.sayAgain()
-		if databases := r.loadedDatabases(); len(databases) > 0 || r.member.joined() {
+		if databases := r.loadedDatabases(); len(databases) > 0 || r.member.joined() || r.peers.asking() {
 			f.note(f.poll(databases))
 		}
 	}
@@ -42,6 +42,7 @@ func (f *follower) poll(databases []*database) error {
 	r := f.r
 	ctx, cancel := context.WithTimeout(r.ctx, r.followTimeout())
 	defer cancel()
+	turn := r.peers.begin()
 	asked := r.cfg.Clock.Now()
 	feed, err := r.store.Feed(ctx)
 	if err != nil {
@@ -61,6 +62,7 @@ func (f *follower) poll(databases []*database) error {
 	}
 	f.seen = feed
 	r.member.followed.Store(feed.Rev)
+	r.peers.tell(turn, feed)
 	reading, cancel := context.WithTimeout(r.ctx, r.cfg.StoreTimeout)
 	defer cancel()
 	return f.reload(reading)

@@ -156,7 +156,7 @@ func (s *Sequence) lease(item Item, count int64) (*stock, Item, error) {
 	}
 	block, after, err := s.reserve(ctx, item, count)
 	if err == nil {
-		block.version, block.term = after.Version, term
+		block.term, block.version, block.mode = term, after.Version, after.Mode
 	}
 	return block, after, err
 }
@@ -232,7 +232,7 @@ func (s *Sequence) install(block *stock, after Item) {
 // usable reports whether a block may be used that was leased: not when the sequence was changed, or the process expelled
 // from the members, before the answer came. s.mu is held.
 func (s *Sequence) usable(block *stock, after Item) bool {
-	if s.over != nil || after.Version < s.item.Version || block.term != s.r.member.term.Load() && after.Mode != Strict {
+	if s.over != nil || after.Version != s.item.Version || block.term != s.r.member.term.Load() && after.Mode != Strict {
 		return false
 	}
 	s.know(after)

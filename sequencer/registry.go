@@ -26,6 +26,7 @@ type Registry struct {
 	cancel context.CancelFunc
 	tasks  tasks
 	member membership
+	peers  peers
 	// leasing is how long leases take.
 	leasing latency
 
@@ -84,6 +85,7 @@ func Open(ctx context.Context, store Store, cfg Config) (*Registry, error) {
 	}
 	r.tuned.Store(&r.cfg)
 	r.member.init(cfg.MemberID)
+	r.peers.init()
 	check, stop := context.WithTimeout(ctx, cfg.StoreTimeout)
 	defer stop()
 	feed, err := r.store.Feed(check)

@@ -114,7 +114,7 @@ func (s *Sequence) Next(ctx context.Context) (int64, error) {
 	if v, ok := s.TryNext(); ok {
 		return v, nil
 	}
-	block, err := s.wait(ctx, 1)
+	block, _, err := s.wait(ctx, 1)
 	return block.First, err
 }
 
@@ -141,15 +141,9 @@ func (s *Sequence) NextN(ctx context.Context, n int64) ([]Block, error) {
 	}
 	var blocks []Block
 	for n > 0 {
-		b := s.current.Load()
-		block := b.claim(n)
-		if block.Count == 0 || s.r.offline() {
-			var err error
-			if block, err = s.wait(ctx, n); err != nil {
-				return nil, err
-			}
-		} else if b.claimed.Load() > b.refillAt.Load() {
-			s.startRefill()
+		block, _, err := s.claim(ctx, n)
+		if err != nil {
+			return nil, err
 		}
 		n -= block.Count
 		// Blocks leased one after the other mostly continue each other.
@@ -161,6 +155,19 @@ func (s *Sequence) NextN(ctx context.Context, n int64) ([]Block, error) {
 		}
 	}
 	return blocks, nil
+}
+
+// claim takes from one value to n, and returns the stock that they were of.
+func (s *Sequence) claim(ctx context.Context, n int64) (Block, *stock, error) {
+	b := s.current.Load()
+	block := b.claim(n)
+	if block.Count == 0 || s.r.offline() {
+		return s.wait(ctx, n)
+	}
+	if b.claimed.Load() > b.refillAt.Load() {
+		s.startRefill()
+	}
+	return block, b, nil
 }
 
 // State is what SELECT reads of a sequence.
@@ -222,10 +229,10 @@ func (s *Sequence) landed(ctx context.Context) (flights uint64, err error) {
 	return s.flights, s.over
 }
 
-// wait is Next for a caller that found no value in the current stock. It returns up to n values.
-func (s *Sequence) wait(ctx context.Context, n int64) (Block, error) {
+// wait is claim for a caller that found no value in the current stock.
+func (s *Sequence) wait(ctx context.Context, n int64) (Block, *stock, error) {
 	if err := ctx.Err(); err != nil {
-		return Block{}, canceled(err)
+		return Block{}, nil, canceled(err)
 	}
 	timeout, stop := s.r.cfg.Clock.After(s.r.cfg.StoreTimeout)
 	defer stop()
@@ -235,21 +242,21 @@ func (s *Sequence) wait(ctx context.Context, n int64) (Block, error) {
 	for {
 		switch {
 		case s.over != nil:
-			return Block{}, s.over
+			return Block{}, nil, s.over
 		case s.stopped != nil:
-			return Block{}, s.stopped
+			return Block{}, nil, s.stopped
 		case s.frozen:
 		case s.item.Mode == Strict:
 			return s.combined(ctx, n, timeout)
 		case s.r.offline():
 			s.park() // so that every call comes here
 		default:
-			if b := s.take(n); b.Count > 0 {
-				return b, nil
+			if b, from := s.take(n); b.Count > 0 {
+				return b, from, nil
 			}
 			// A verdict that was asked for before this caller came may be out of date.
 			if s.verdict != nil && s.verdictOf > arrived {
-				return Block{}, s.verdict
+				return Block{}, nil, s.verdict
 			}
 		}
 		s.demand += n
@@ -264,7 +271,7 @@ func (s *Sequence) wait(ctx context.Context, n int64) (Block, error) {
 		s.mu.Lock()
 		s.demand -= n
 		if err != nil {
-			return Block{}, err
+			return Block{}, nil, err
 		}
 	}
 }
@@ -296,14 +303,14 @@ func (s *Sequence) timedOut() error {
 }
 
 // take claims up to n values, from the next stock when the current one is empty. s.mu is held.
-func (s *Sequence) take(n int64) Block {
+func (s *Sequence) take(n int64) (Block, *stock) {
 	for {
 		cur := s.current.Load()
 		if b := cur.claim(n); b.Count > 0 || len(s.queue) == 0 {
 			if cur.claimed.Load() > cur.refillAt.Load() {
 				s.startRefill()
 			}
-			return b
+			return b, cur
 		}
 		// An empty stock stays so: whoever still holds it comes here. So all its values are older than any of the next.
 		s.spent += uint64(cur.taken())
@@ -378,7 +385,7 @@ func (s *Sequence) park() {
 	cur := s.current.Load()
 	taken := cur.close()
 	s.spent += uint64(taken)
-	if cur.rev != 0 {
+	if cur.rev != 0 || taken < cur.Count { // else it is the one of the beginning
 		s.queue = append([]*stock{cur.remainder(taken)}, s.queue...)
 	}
 	s.current.Store(newStock(Block{Increment: cur.Increment}, Position{}, 0))

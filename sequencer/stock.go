@@ -26,10 +26,10 @@ type stock struct {
 	// at. It differs from First only where a lease wrapped round a CYCLE.
 	rev    int64
 	before Position
-	// version is the item's of which it was leased.
+	// term is that of the membership in which it was leased, version and mode are the item's.
+	term    uint64
 	version int64
-	// term is that of the membership in which it was leased.
-	term uint64
+	mode    Mode
 
 	// claimed counts the claims, successful or not; values below Count belong to their claimers. It only grows, and
 	// close makes it huge. It is all that a claim writes, and has a cache line to itself.
@@ -78,6 +78,6 @@ func (s *stock) at(n int64) Position {
 // remainder is what a stock that was closed after n claims has left, as a new stock. It may be empty.
 func (s *stock) remainder(n int64) *stock {
 	rest := newStock(Block{First: s.First + n*s.Increment, Count: s.Count - n, Increment: s.Increment}, s.at(n), s.rev)
-	rest.version, rest.term = s.version, s.term
+	rest.term, rest.version, rest.mode = s.term, s.version, s.mode
 	return rest
 }

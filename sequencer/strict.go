@@ -10,14 +10,15 @@ import (
 // caller waits for values of a strict sequence.
 type caller struct {
 	n     int64
-	done  chan struct{} // closed when block or err is set
+	done  chan struct{} // closed when block, with the stock that it is of, or err is set
 	block Block
+	from  *stock
 	err   error
 }
 
 // combined is wait for a strict sequence. Callers who wait when a lease is sent share it; whoever comes later waits for
 // the next one, since another process may have handed out a later value meanwhile. s.mu is held on entry and on return.
-func (s *Sequence) combined(ctx context.Context, n int64, timeout <-chan time.Time) (Block, error) {
+func (s *Sequence) combined(ctx context.Context, n int64, timeout <-chan time.Time) (Block, *stock, error) {
 	c := &caller{n: n, done: make(chan struct{})}
 	s.callers = append(s.callers, c)
 	s.startCombine()
@@ -26,7 +27,7 @@ func (s *Sequence) combined(ctx context.Context, n int64, timeout <-chan time.Ti
 	s.mu.Lock()
 	select {
 	case <-c.done: // perhaps at the last moment: a value is not thrown away
-		return c.block, c.err
+		return c.block, c.from, c.err
 	default:
 	}
 	for i := range s.callers {
@@ -36,7 +37,7 @@ func (s *Sequence) combined(ctx context.Context, n int64, timeout <-chan time.Ti
 		}
 	}
 	c.n = 0 // where a lease is on its way for it: the values are a gap
-	return Block{}, err
+	return Block{}, nil, err
 }
 
 // startCombine makes sure that a goroutine serves the callers. s.mu is held.
@@ -117,7 +118,7 @@ func (s *Sequence) answer(callers []*caller, block *stock, err error) (rest []*c
 				rest = append(rest, c)
 				continue
 			}
-			c.block = b
+			c.block, c.from = b, block
 			s.spent += uint64(b.Count)
 		}
 		c.err = err
