@@ -101,7 +101,7 @@ func (x *session) parseUse(st *statement, frame []byte) error {
 	if !u.any() && !later {
 		return x.parsePassed(st, frame)
 	}
-	if err := u.check(); err != nil {
+	if err := x.check(u); err != nil {
 		return x.fail(err)
 	}
 	if a := st.parsed.Answer; a != nil && u.all() {
@@ -163,6 +163,9 @@ func (x *session) parseLocal(st *statement) error {
 
 // parseEdited sends a Parse with parameters of ours in the place of calls and reads. Their values are drawn at Bind.
 func (x *session) parseEdited(st *statement, u *use) error {
+	if st.parsed.Peer != nil {
+		return x.fail(errPeerShape())
+	}
 	if word, _, _ := strings.Cut(st.text[st.parsed.Start:], " "); strings.EqualFold(word, "copy") {
 		return x.fail(notSupported("Send it by the simple query protocol.", "COPY of a query with sequence calls of nextvald is not supported in the extended query protocol"))
 	}
@@ -299,7 +302,7 @@ func (x *session) bindWatched(st *statement, body int) error {
 		if err != nil {
 			return x.fail(err)
 		}
-		if err := u.check(); err != nil {
+		if err := x.check(u); err != nil {
 			return x.fail(err)
 		}
 		if u.any() {
@@ -389,7 +392,7 @@ func (x *session) bindUse(p *portal, m *wire.Bind) (handed bool, err error) {
 	case !u.all():
 		return false, notSupported("Use one statement for each.", "a statement that calls sequences of nextvald and of the upstream server by parameters is not supported")
 	}
-	if err := u.check(); err != nil {
+	if err := x.check(u); err != nil {
 		return false, err
 	}
 	if err := answer.Check(withoutNames(params), m.Portal); err != nil {
@@ -457,7 +460,7 @@ func (x *session) drawEdited(m *wire.Bind, st *statement) (values [][]byte, null
 	if err != nil {
 		return values, nil, err
 	}
-	if err := u.check(); err != nil {
+	if err := x.check(u); err != nil {
 		return values, nil, err
 	}
 	if err := x.begun(u); err != nil {

@@ -316,7 +316,7 @@ func (q *textEdit) add(st *sqlrewrite.Statement) error {
 		if err := x.checkCreates(st); err != nil {
 			return err
 		}
-		if err := u.check(); err != nil {
+		if err := x.check(u); err != nil {
 			return err
 		}
 		if st.Answer != nil && u.all() && q.passed == 0 {
@@ -386,6 +386,9 @@ func errMixedDDL(d *sqlrewrite.DDL) error {
 // edit evaluates the calls and reads of one statement and replaces them in the text.
 func (q *textEdit) edit(u *use) error {
 	x := q.session
+	if u.statement.Peer != nil {
+		return errPeerShape()
+	}
 	if err := x.begun(u); err != nil {
 		return err
 	}

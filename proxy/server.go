@@ -39,13 +39,16 @@ type Sequences interface {
 	List(ctx context.Context, database string) ([]sequencer.Entry, error)
 }
 
-// Config is what a Server needs. All fields but Standalone are required.
+// Config is what a Server needs. All fields but Standalone, PeerRole and Peers are required.
 type Config struct {
 	Logger    *slog.Logger
 	Upstream  Upstream
 	Sequences Sequences
 	// Standalone says that Upstream keeps nothing: schema public is the only one, and there are no relations.
 	Standalone bool
+	// PeerRole is the user that may call the functions of the schema nextvald, which Peers answers. Empty: nobody.
+	PeerRole string
+	Peers    Peers
 	// DialTimeout bounds a session's connection to the upstream.
 	DialTimeout time.Duration
 }

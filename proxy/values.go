@@ -64,7 +64,8 @@ type use struct {
 	sequences []*sequencer.Sequence // per call: nil for lastval and NULL names
 	relations []*sequencer.Sequence // per read: nil when it is not ours
 	params    []answer.Param
-	readOnly  bool // the transaction is
+	readOnly  bool           // the transaction is
+	row       map[string]any // what a function of the schema nextvald returned
 
 	// call and field evaluate a call and a column of a relation for a row of the answer.
 	call  func(i int) (int64, bool, error)
@@ -144,6 +145,9 @@ func editable(c *sqlrewrite.Call) bool {
 
 // any reports whether anything of the statement is ours; all whether nothing of it is the upstream's.
 func (u *use) any() bool {
+	if u.statement.Peer != nil {
+		return true
+	}
 	for i := range u.ours {
 		if u.ours[i] && (u.sequences[i] != nil || u.statement.Calls[i].Function == sqlrewrite.Lastval) {
 			return true
@@ -172,7 +176,10 @@ func (u *use) all() bool {
 }
 
 // check refuses the shapes that cannot be answered rightly.
-func (u *use) check() error {
+func (x *session) check(u *use) error {
+	if p := u.statement.Peer; p != nil && p.Missing != "" {
+		return x.errNoFunction(p.Missing, p.Start)
+	}
 	for i := range u.statement.Calls {
 		c := &u.statement.Calls[i]
 		if !u.ours[i] || u.sequences[i] == nil && c.Function != sqlrewrite.Lastval {
@@ -244,9 +251,7 @@ func (x *session) compute(u *use, i int) (value int64, null bool, err error) {
 	switch typ := rows[0][2]; typ {
 	case "smallint", "integer", "bigint":
 	default:
-		return 0, false, &wire.Error{Code: "42883", Message: fmt.Sprintf("function setval(unknown, %s) does not exist", typ),
-			Hint:     "No function matches the given name and argument types. You might need to add explicit type casts.",
-			Position: x.position(u.statement.Calls[i].Start)}
+		return 0, false, x.errNoFunction("setval(unknown, "+typ+")", u.statement.Calls[i].Start)
 	}
 	if rows[0][1] == "t" {
 		return 0, true, nil
@@ -280,8 +285,12 @@ func functionName(f sqlrewrite.Function) string {
 	}
 }
 
-// begun notes that a statement begins to run: whether its transaction is read-only, where it would have to write.
+// begun notes that a statement begins to run: whether its transaction is read-only, where it would have to write. The call
+// of a function of the schema nextvald is carried out.
 func (x *session) begun(u *use) error {
+	if u.statement.Peer != nil {
+		return x.callPeer(u)
+	}
 	u.readOnly = false
 	if u.statement.Explain {
 		return nil
@@ -299,8 +308,11 @@ func (x *session) begun(u *use) error {
 	return nil
 }
 
-// field is a column of the relation that an answer reads.
+// field is a column of the relation or function that an answer reads.
 func (x *session) field(u *use, name string) (any, error) {
+	if u.statement.Peer != nil {
+		return u.row[name], nil
+	}
 	state, err := x.state(u.relations[u.statement.Answer.Read])
 	if err != nil {
 		return nil, err

@@ -12,10 +12,8 @@ func atoi(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
 
 // answer describes the result of a statement that needs no upstream; nil when the statement is not of that shape.
 func (p *planner) answer(node *pg_query.Node, params int) *Answer {
-	s := node.GetSelectStmt()
-	if s == nil || s.Op != pg_query.SetOperation_SETOP_NONE || s.IntoClause != nil || len(s.DistinctClause) > 0 ||
-		s.WhereClause != nil || len(s.GroupClause) > 0 || s.HavingClause != nil || len(s.WindowClause) > 0 ||
-		len(s.SortClause) > 0 || s.LimitOffset != nil || s.LimitCount != nil || len(s.LockingClause) > 0 || s.WithClause != nil {
+	s := plainSelect(node)
+	if s == nil {
 		return nil
 	}
 	a := &Answer{Read: -1, Params: make([]uint32, params)}
@@ -60,6 +58,17 @@ func (p *planner) answer(node *pg_query.Node, params int) *Answer {
 		return nil
 	}
 	return a
+}
+
+// plainSelect is a SELECT of nothing but targets and FROM, or VALUES; nil for any other statement.
+func plainSelect(node *pg_query.Node) *pg_query.SelectStmt {
+	s := node.GetSelectStmt()
+	if s == nil || s.Op != pg_query.SetOperation_SETOP_NONE || s.IntoClause != nil || len(s.DistinctClause) > 0 ||
+		s.WhereClause != nil || len(s.GroupClause) > 0 || s.HavingClause != nil || len(s.WindowClause) > 0 ||
+		len(s.SortClause) > 0 || s.LimitOffset != nil || s.LimitCount != nil || len(s.LockingClause) > 0 || s.WithClause != nil {
+		return nil
+	}
+	return s
 }
 
 // answerBuilder gathers the parts of an Answer.
@@ -164,17 +173,26 @@ func (b *answerBuilder) ofTable(qualifiers []*pg_query.Node) bool {
 	return true
 }
 
-// function offers the column of a sequence function in FROM.
-func (b *answerBuilder) function(f *pg_query.RangeFunction, targets []*pg_query.Node) bool {
+// soleFunction is the call of a plain function in FROM; nil for any other form.
+func soleFunction(f *pg_query.RangeFunction) *pg_query.Node {
 	if f.Lateral || f.Ordinality || f.IsRowsfrom || len(f.Coldeflist) > 0 || len(f.Functions) != 1 {
-		return false
+		return nil
 	}
 	items := f.Functions[0].GetList().GetItems()
-	call := items[0].GetFuncCall()
-	if call == nil || len(items) > 1 && items[1] != nil && items[1].Node != nil {
+	if items[0].GetFuncCall() == nil || len(items) > 1 && items[1] != nil && items[1].Node != nil {
+		return nil
+	}
+	return items[0]
+}
+
+// function offers the column of a sequence function in FROM.
+func (b *answerBuilder) function(f *pg_query.RangeFunction, targets []*pg_query.Node) bool {
+	item := soleFunction(f)
+	if item == nil {
 		return false
 	}
-	e, ok := b.expr(items[0])
+	call := item.GetFuncCall()
+	e, ok := b.expr(item)
 	if !ok || len(b.used) != len(b.planner.st.Calls) { // another call would be evaluated after this one
 		return false
 	}

@@ -182,8 +182,11 @@ func (p *planner) statement(raw *pg_query.RawStmt, params int) Statement {
 			st.Kind = KindUse
 		}
 	}
-	if st.Kind == KindUse {
+	switch st.Kind {
+	case KindUse:
 		st.Answer = p.answer(raw.Stmt, params)
+	case KindPass:
+		p.peer(raw.Stmt, params)
 	}
 	return st
 }

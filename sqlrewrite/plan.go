@@ -41,6 +41,9 @@ type Statement struct {
 	// Answer is set when every target is a call, a constant, a parameter or a cast of one, and there is no FROM (or
 	// FROM is one sequence function, or one relation of Reads whose columns alone are read).
 	Answer *Answer
+	// Peer is set when the statement selects from a function of the schema nextvald, and Answer is then too, unless the
+	// function does not exist. The columns of the function are its ExprField.
+	Peer *PeerCall
 	// Tag is the command tag's first word for a statement that returns rows ("SELECT"), empty otherwise.
 	Tag string
 	// Explain: the statement is under EXPLAIN without ANALYZE; its calls must not consume values.
@@ -198,6 +201,17 @@ type Expr struct {
 	Type   uint32
 	Typmod int32
 	Arg    *Expr
+}
+
+// PeerCall is the call of a function of the schema nextvald, by which other processes lease from this one.
+type PeerCall struct {
+	Function string
+	// Arguments are constants and parameters, cast to int8 or text as the function takes them.
+	Arguments []Expr
+	// Missing is the signature of a function that does not exist, as PostgreSQL words it; empty for one that does.
+	Missing string
+	// Start is the byte offset of the call in Plan.Text.
+	Start int
 }
 
 // TransactionVerb is what a transaction statement does.

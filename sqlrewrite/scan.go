@@ -10,7 +10,8 @@ import (
 type Traits uint32
 
 const (
-	// HasCall: nextval, currval, lastval or setval, or a quoted identifier with Unicode escapes, which may spell one.
+	// HasCall: nextval, currval, lastval, setval or the schema nextvald, or a quoted identifier with Unicode escapes, which
+	// may spell one.
 	HasCall Traits = 1 << iota
 	// HasSequenceDDL: the word sequence.
 	HasSequenceDDL
@@ -37,6 +38,7 @@ type hint struct{ anywhere, opening Traits }
 // hints are those of the words that have one, in lower case.
 var hints = map[string]hint{
 	"nextval": {anywhere: HasCall}, "currval": {anywhere: HasCall}, "lastval": {anywhere: HasCall}, "setval": {anywhere: HasCall},
+	peerSchema: {anywhere: HasCall},
 	"sequence": {anywhere: HasSequenceDDL},
 	"create":   {anywhere: HasCreate}, "rename": {anywhere: HasCreate}, "schema": {anywhere: HasCreate | HasSession},
 	"into": {anywhere: hintInto}, "insert": {anywhere: hintTarget}, "merge": {anywhere: hintTarget},
