@@ -17,6 +17,7 @@ import (
 	"github.com/nextvald/nextvald/proxy/admin"
 	"github.com/nextvald/nextvald/proxy/standalone"
 	"github.com/nextvald/nextvald/sequencer"
+	"github.com/nextvald/nextvald/sequencer/peerstore"
 )
 
 // stopTimeout bounds each part of an orderly end: the sessions, then what is given back to the store.
@@ -74,7 +75,10 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 		err = errors.Join(err, registry.Close(bounded))
 	}()
 
-	cfg := proxy.Config{Logger: log, Sequences: registry, DialTimeout: upstreamTimeout}
+	cfg := proxy.Config{
+		Logger: log, Sequences: registry, DialTimeout: upstreamTimeout,
+		PeerRole: s.peerRole, Peers: peerstore.NewCentre(registry, store, s.namespace),
+	}
 	checks := []admin.Check{{Name: "store", Run: func(ctx context.Context) error { _, err := store.Feed(ctx); return err }}}
 	behind := "none"
 	if s.upstream == nil {

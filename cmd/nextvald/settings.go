@@ -31,6 +31,7 @@ type settings struct {
 	logFormat    string
 	storeTimeout time.Duration
 	maxOffline   time.Duration
+	peerRole     string
 	// How values are leased: by the first of policies that matches, else by policy.
 	policy           sequencer.Policy
 	policies         []sequencer.PolicyRule
@@ -64,7 +65,7 @@ var table = []setting{
 			}
 			return err
 		}},
-	{"store", "bolt:./nextvald-data/nextvald.db", "`URL` of the store: bolt:PATH[?over=URL], dynamodb:TABLE[?region=R&endpoint=U] or memory:",
+	{"store", "bolt:./nextvald-data/nextvald.db", "`URL` of the store: bolt:PATH[?over=URL], dynamodb:TABLE[?region=R&endpoint=U], peer:URL of another nextvald, or memory:",
 		func(s *settings, v string) (err error) {
 			s.store, err = parseStore(v)
 			return err
@@ -102,6 +103,10 @@ var table = []setting{
 		if err != nil || s.maxOffline < 10*time.Second || s.maxOffline > 24*time.Hour {
 			return fmt.Errorf("%q is not a duration between 10s and 24h, such as 5m", v)
 		}
+		return nil
+	}},
+	{"peer_role", "", "`USER` as which other nextvalds may lease from this one (empty: none may)", func(s *settings, v string) error {
+		s.peerRole = v
 		return nil
 	}},
 	{"upstream_sequences", "virtual", "`MODE` of the sequences: virtual, unknown to the upstream", func(_ *settings, v string) error {

@@ -85,7 +85,7 @@ func TestTheFileOfTheFlagWins(t *testing.T) {
 func TestEverySettingInEveryPlace(t *testing.T) {
 	values := map[string]string{
 		"listen": "localhost:1", "upstream": "postgres://u:p@h/d?sslmode=disable", "store": "memory:", "namespace": "n", "admin": "",
-		"log_level": "warn", "log_format": "json", "store_timeout": "90s", "max_offline": "24h", "upstream_sequences": "virtual",
+		"log_level": "warn", "log_format": "json", "store_timeout": "90s", "max_offline": "24h", "upstream_sequences": "virtual", "peer_role": "sidecar",
 		"sequences.cache_one": "cached", "sequences.default_source": "store", "sequences.mode": "strict", "sequences.buffer_seconds": "2.5",
 		"sequences.min_threshold": "7", "sequences.min_lease": "11", "sequences.max_lease": "1300", "sequences.lease_seconds": "17",
 	}
@@ -109,6 +109,7 @@ func TestEverySettingInEveryPlace(t *testing.T) {
 		assert.Equal(t, "json", s.logFormat)
 		assert.Equal(t, 90*time.Second, s.storeTimeout)
 		assert.Equal(t, 24*time.Hour, s.maxOffline)
+		assert.Equal(t, "sidecar", s.peerRole)
 	}
 	t.Run("file", func(t *testing.T) { s, err := read(t, file, nil); check(t, s, err) })
 	t.Run("environment", func(t *testing.T) { s, err := read(t, "", env); check(t, s, err) })
@@ -224,6 +225,8 @@ func TestRefusedURLsKeepTheirPassword(t *testing.T) {
 			_, err := parseUpstream(url)
 			require.Error(t, err)
 			assert.NotContains(t, err.Error(), "hunter2")
+			peer, err := parseStore("peer:" + url)
+			assert.NotContains(t, fmt.Sprint(peer.text, err), "hunter2")
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nextvald/nextvald/sequencer/boltstore"
 	"github.com/nextvald/nextvald/sequencer/dynamostore"
 	"github.com/nextvald/nextvald/sequencer/memstore"
+	"github.com/nextvald/nextvald/sequencer/peerstore"
 )
 
 // storeURL is a checked store URL.
@@ -48,7 +49,10 @@ var storeOptions = map[string][]string{
 func parseStore(v string) (storeURL, error) {
 	scheme, rest, ok := strings.Cut(v, ":")
 	if !ok {
-		return storeURL{}, errors.New("is not a store URL: use memory:, bolt:PATH or dynamodb:TABLE")
+		return storeURL{}, errors.New("is not a store URL: use memory:, bolt:PATH, dynamodb:TABLE or peer:URL")
+	}
+	if scheme == "peer" {
+		return parsePeer(rest)
 	}
 	name, query, _ := strings.Cut(rest, "?")
 	options, err := url.ParseQuery(query)
@@ -95,7 +99,7 @@ func parseStore(v string) (storeURL, error) {
 		}
 		s.open = func(context.Context, string, *slog.Logger) (sequencer.Store, error) { return memstore.New(), nil }
 	default:
-		return s, fmt.Errorf("there is no store %q: use memory:, bolt:PATH or dynamodb:TABLE", scheme)
+		return s, fmt.Errorf("there is no store %q: use memory:, bolt:PATH, dynamodb:TABLE or peer:URL", scheme)
 	}
 	return s, nil
 }
@@ -109,6 +113,7 @@ func parseTier(s storeURL, path string, options url.Values) (storeURL, error) {
 	if over.tier {
 		return s, errors.New("a bolt file over a bolt file over a store: one of them is enough")
 	}
+	s.text = "bolt:" + path + "?over=" + url.QueryEscape(over.text)
 	s.open = func(ctx context.Context, namespace string, log *slog.Logger) (sequencer.Store, error) {
 		beneath, err := over.open(ctx, namespace, log)
 		if err != nil {
@@ -124,6 +129,36 @@ func parseTier(s storeURL, path string, options url.Values) (storeURL, error) {
 	}
 	s.tier, s.beneath = true, over.open
 	return s, nil
+}
+
+// parsePeer checks the URL of a nextvald to lease from, which may be percent-encoded as a whole. Its errors never hold it: it
+// may have a password.
+func parsePeer(v string) (storeURL, error) {
+	wrong := errors.New("peer: needs the URL of another nextvald, such as postgres://user@host:6432/")
+	if !strings.Contains(v, "://") {
+		decoded, err := url.PathUnescape(v)
+		if err != nil {
+			return storeURL{}, wrong
+		}
+		v = decoded
+	}
+	if !strings.HasPrefix(v, "postgres://") && !strings.HasPrefix(v, "postgresql://") {
+		return storeURL{}, wrong
+	}
+	if _, err := peerstore.Parse(v); err != nil {
+		return storeURL{}, fmt.Errorf("peer: not a PostgreSQL URL: %w", parseCause(err))
+	}
+	shown, err := url.Parse(v)
+	if err != nil {
+		return storeURL{}, wrong
+	}
+	shown.User, shown.RawQuery = url.User(shown.User.Username()), "" // which may hold a password too
+	return storeURL{
+		text: "peer:" + shown.String(),
+		open: func(ctx context.Context, namespace string, _ *slog.Logger) (sequencer.Store, error) {
+			return peerstore.Open(ctx, peerstore.Config{URL: v, Namespace: namespace})
+		},
+	}, nil
 }
 
 // tableName is DynamoDB's rule for the names of tables.
