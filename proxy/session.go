@@ -356,7 +356,14 @@ func (x *session) flushOut() error {
 
 // flushAll lets everything leave before the client side waits for the client.
 func (x *session) flushAll() error {
-	return errors.Join(x.up.Flush(), x.flushOut())
+	err := x.up.Flush()
+	// The upstream side may hold the lock until a large frame is whole, and the upstream may keep the end of one back
+	// until the client has sent more. That side flushes by itself before it waits for another frame.
+	if !x.outMu.TryLock() {
+		return err
+	}
+	defer x.outMu.Unlock()
+	return errors.Join(err, x.out.Flush())
 }
 
 // protocolError ends the session the way PostgreSQL does when it can no longer make sense of the stream.
