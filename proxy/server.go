@@ -39,7 +39,7 @@ type Sequences interface {
 	List(ctx context.Context, database string) ([]sequencer.Entry, error)
 }
 
-// Config is what a Server needs. All fields but Standalone, PeerRole and Peers are required.
+// Config is what a Server needs. All fields but Standalone, PeerRole, Peers and TLS are required.
 type Config struct {
 	Logger    *slog.Logger
 	Upstream  Upstream
@@ -49,6 +49,8 @@ type Config struct {
 	// PeerRole is the user that may call the functions of the schema nextvald, which Peers answers. Empty: nobody.
 	PeerRole string
 	Peers    Peers
+	// TLS is offered to clients. Nil: connections are not encrypted.
+	TLS *TLS
 	// DialTimeout bounds a session's connection to the upstream.
 	DialTimeout time.Duration
 }
@@ -191,14 +193,15 @@ func (s *Server) leave(conn net.Conn) {
 
 // handle runs a connection from its first packet to its end.
 func (s *Server) handle(ctx context.Context, conn net.Conn) {
+	p := newPeer(conn)
 	defer func() {
 		if r := recover(); r != nil {
 			// A defect of ours must not end other sessions.
 			s.cfg.Logger.Error("session failed", "client", conn.RemoteAddr().String(), "panic", fmt.Sprint(r), "stack", stack())
 		}
-		closeGently(conn)
+		closeGently(p.conn)
 	}()
-	client, start, err := s.startup(ctx, conn)
+	start, err := s.startup(ctx, p)
 	if err != nil {
 		s.cfg.Logger.Debug("start-up failed", "client", conn.RemoteAddr().String(), "error", err)
 		return
@@ -206,7 +209,7 @@ func (s *Server) handle(ctx context.Context, conn net.Conn) {
 	if start == nil { // a cancel request, or a client that left
 		return
 	}
-	err = s.run(ctx, conn, client, start)
+	err = s.run(ctx, p, start)
 	if err != nil {
 		s.cfg.Logger.Debug("session ended", "client", conn.RemoteAddr().String(), "error", err)
 	}

@@ -103,7 +103,8 @@ type localWait struct {
 func stack() string { return string(debug.Stack()) }
 
 // run relays one session from its startup packet to its end.
-func (s *Server) run(ctx context.Context, client net.Conn, in *wire.Reader, st *start) error {
+func (s *Server) run(ctx context.Context, p *peer, st *start) error {
+	client, in := p.conn, p.in
 	dialCtx, stopDial := context.WithTimeout(ctx, s.cfg.DialTimeout)
 	defer stopDial()
 	upstream, err := s.cfg.Upstream.Dial(dialCtx)
@@ -115,7 +116,7 @@ func (s *Server) run(ctx context.Context, client net.Conn, in *wire.Reader, st *
 	if _, err := upstream.Write(st.packet); err != nil {
 		return refuse(client, errUpstreamLost())
 	}
-	if st.replication || st.foreign {
+	if st.replication {
 		return s.pass(client, in, upstream)
 	}
 

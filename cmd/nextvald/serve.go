@@ -45,6 +45,12 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 	out := newStartLog(stderr)
 	log := newLogger(out, s)
 
+	var clientTLS *proxy.TLS
+	if s.tls.Cert != "" {
+		if clientTLS, err = proxy.LoadTLS(s.tls); err != nil {
+			return s.fault("tls_cert", err)
+		}
+	}
 	listener, err := s.listenOn("listen", s.listen)
 	if err != nil {
 		return err
@@ -76,7 +82,7 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 	}()
 
 	cfg := proxy.Config{
-		Logger: log, Sequences: registry, DialTimeout: upstreamTimeout,
+		Logger: log, Sequences: registry, TLS: clientTLS, DialTimeout: upstreamTimeout,
 		PeerRole: s.peerRole, Peers: peerstore.NewCentre(registry, store, s.namespace),
 	}
 	checks := []admin.Check{{Name: "store", Run: func(ctx context.Context) error { _, err := store.Feed(ctx); return err }}}
@@ -109,7 +115,9 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 		return nil
 	})
 	about := []any{"address", listener.Addr().String()}
-	warnUnlessLoopback(log, "clients", listener.Addr())
+	if clientTLS == nil {
+		warnUnlessLoopback(log, "clients", listener.Addr())
+	}
 	if adminListener != nil {
 		a := admin.New(admin.Config{Logger: log, Checks: checks, Stats: registry.Stats, Connections: server.Connections})
 		running.add(func() error { return a.Serve(adminListener) }, a.Shutdown)

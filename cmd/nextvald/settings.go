@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nextvald/nextvald/proxy"
 	"github.com/nextvald/nextvald/sequencer"
 )
 
@@ -27,6 +28,7 @@ type settings struct {
 	store        storeURL
 	namespace    string
 	admin        string // empty: none
+	tls          proxy.TLSFiles
 	logLevel     slog.Level
 	logFormat    string
 	storeTimeout time.Duration
@@ -80,6 +82,18 @@ var table = []setting{
 			return nil
 		}
 		return checkAddress(v)
+	}},
+	{"tls_cert", "", "`FILE` of the certificate that clients are shown, with those above it (none: no TLS)", func(s *settings, v string) error {
+		s.tls.Cert = v
+		return nil
+	}},
+	{"tls_key", "", "`FILE` of the private key of that certificate", func(s *settings, v string) error {
+		s.tls.Key = v
+		return nil
+	}},
+	{"tls_client_ca", "", "`FILE` of authorities; every client then needs a certificate of theirs that names its user", func(s *settings, v string) error {
+		s.tls.ClientCA = v
+		return nil
 	}},
 	{"log_level", "info", "`LEVEL` of what is logged: debug, info, warn or error", func(s *settings, v string) error {
 		if err := oneOf(v, "debug", "info", "warn", "error"); err != nil {
@@ -218,7 +232,20 @@ func readSettings(cmd *cobra.Command, environ []string) (*settings, error) {
 		}
 		s.origins[row.key] = w.origin
 	}
-	return s, nil
+	return s, s.checkTogether()
+}
+
+// checkTogether checks settings that need each other.
+func (s *settings) checkTogether() error {
+	switch {
+	case s.tls.Cert != "" && s.tls.Key == "":
+		return s.fault("tls_cert", errors.New("needs tls_key beside it"))
+	case s.tls.Key != "" && s.tls.Cert == "":
+		return s.fault("tls_key", errors.New("needs tls_cert beside it"))
+	case s.tls.ClientCA != "" && s.tls.Cert == "":
+		return s.fault("tls_client_ca", errors.New("needs tls_cert and tls_key beside it"))
+	}
+	return nil
 }
 
 // sequencerConfig is how values are leased.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/nextvald/nextvald/proxy"
 	"github.com/nextvald/nextvald/sequencer"
 )
 
@@ -88,6 +89,7 @@ func TestEverySettingInEveryPlace(t *testing.T) {
 		"log_level": "warn", "log_format": "json", "store_timeout": "90s", "max_offline": "24h", "upstream_sequences": "virtual", "peer_role": "sidecar",
 		"sequences.cache_one": "cached", "sequences.default_source": "store", "sequences.mode": "strict", "sequences.buffer_seconds": "2.5",
 		"sequences.min_threshold": "7", "sequences.min_lease": "11", "sequences.max_lease": "1300", "sequences.lease_seconds": "17",
+		"tls_cert": "c.pem", "tls_key": "k.pem", "tls_client_ca": "ca.pem",
 	}
 	require.Len(t, table, len(values))
 	file := "# all\n"
@@ -105,6 +107,7 @@ func TestEverySettingInEveryPlace(t *testing.T) {
 		assert.Equal(t, "memory:", s.store.text)
 		assert.Equal(t, "n", s.namespace)
 		assert.Empty(t, s.admin)
+		assert.Equal(t, proxy.TLSFiles{Cert: "c.pem", Key: "k.pem", ClientCA: "ca.pem"}, s.tls)
 		assert.Equal(t, slog.LevelWarn, s.logLevel)
 		assert.Equal(t, "json", s.logFormat)
 		assert.Equal(t, 90*time.Second, s.storeTimeout)

@@ -169,6 +169,14 @@ func (r *Reader) Discard(body int) error {
 	return nil
 }
 
+// Peek1 waits for the first byte of what comes next, without consuming it.
+func (r *Reader) Peek1() (byte, error) {
+	if err := r.fill(1); err != nil {
+		return 0, err
+	}
+	return r.buf[r.r], nil
+}
+
 // Startup reads an untyped first packet, of at most limit bytes, and returns it whole; the slice is valid until the
 // next call.
 func (r *Reader) Startup(limit int) ([]byte, error) {
