@@ -192,6 +192,8 @@ var (
 	alone = map[string]conversation{
 		"simple":               {send(query("SELECT nextval('s')")), send(query("select NEXTVAL( 's' ) , currval('s')AS c,lastval() ;"))},
 		"simple forms":         {send(query("/* a */ SELECT pg_catalog.nextval('public.s'::regclass) AS \"X\", 1, 'a', NULL, true, 1.5 -- end"))},
+		"regclass":             {send(query("SELECT 's'::regclass, regclass 'public.s', CAST('s' AS pg_catalog.regclass)::text, to_regclass('\"Mixed \"\"Case\"')"))},
+		"regclass, extended":   {send(parse("", "SELECT 's'::regclass AS a, nextval('s'::regclass)"), bind("", ""), describeP(""), execute("", 0), sync)},
 		"values":               {send(query("VALUES (nextval('s'), 'x'), (nextval('s'), 'y')"))},
 		"function in from":     {send(query("SELECT * FROM nextval('s')"), query("SELECT * FROM nextval('s') AS x"), query("select * from nextval('s') as x(y)"))},
 		"casts":                {send(query("SELECT nextval('s')::int, nextval('s')::text, CAST(nextval('s') AS smallint), nextval('s')::numeric"))},
@@ -262,6 +264,7 @@ var (
 	}
 	withTable = map[string]conversation{
 		"mixed statements":       {send(query("INSERT INTO t VALUES (nextval('s')); SELECT nextval('s'); SELECT id FROM t; SELECT count(*) FROM t"))},
+		"regclass elsewhere":     {send(query("SELECT count(*) FROM t WHERE id = 's'::regclass::oid::bigint"), query("SELECT to_regclass('s') IS NULL, 't'::regclass"), query("SELECT nextval('s'::regclass) FROM (SELECT 's'::regclass) q"))},
 		"not a sequence":         {send(query("SELECT nextval('t')"))},
 		"limit in a block":       {send(query("SELECT nextval('short'), nextval('short')"), query("BEGIN"), query("INSERT INTO t VALUES (1)"), query("SELECT nextval('short')"), query("SELECT nextval('s')"), query("COMMIT"), query("SELECT count(*) FROM t"))},
 		"limit in one string":    {send(query("SELECT nextval('short'), nextval('short')"), query("INSERT INTO t VALUES (1); SELECT nextval('short')"), query("SELECT count(*) FROM t"))},

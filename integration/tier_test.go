@@ -85,7 +85,7 @@ func TestTierOverDynamoDB(t *testing.T) {
 
 func TestTierURLs(t *testing.T) {
 	for store, message := range map[string]string{
-		"bolt:x?over=nowhere":                   "--store: the store that the bolt file is over: is not a store URL: use memory:, bolt:PATH or dynamodb:TABLE",
+		"bolt:x?over=nowhere":                   "--store: the store that the bolt file is over: is not a store URL: use memory:, bolt:PATH, dynamodb:TABLE or peer:URL",
 		"bolt:x?over=bolt%3Ay%3Fover%3Dmemory:": "--store: a bolt file over a bolt file over a store: one of them is enough",
 		"bolt:x?witness=/tmp":                   "--store: option witness is of a bolt file over another store",
 		"bolt:x?over=":                          "--store: option over needs one value",

@@ -3,6 +3,8 @@ package integration
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -279,6 +281,51 @@ func TestPolicyInSQL(t *testing.T) {
 			var v int64
 			require.NoError(t, conn.QueryRow(context.Background(), "SELECT nextval('s')").Scan(&v))
 			require.EqualValues(t, 1, v)
+		})
+	}
+}
+
+// A sequence has an OID, which names it in every function, as a number or bound as drivers do.
+func TestOIDs(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"upstream": through(t), "standalone": withoutUpstream(t)} {
+		t.Run(name, func(t *testing.T) {
+			ctx := context.Background()
+			conn := connect(t, url)
+			exec := func(sql string) { require.Empty(t, run(t, conn, sql)) }
+			exec("CREATE SEQUENCE s")
+			exec("CREATE SEQUENCE u")
+			var oid, other uint32
+			require.NoError(t, conn.QueryRow(ctx, "SELECT 's'::regclass::oid, 'u'::regclass::oid").Scan(&oid, &other))
+			require.NotEqual(t, oid, other)
+			require.Greater(t, oid, uint32(1<<31), "beside those of the upstream")
+			draw := func(want int64, sql string, args ...any) {
+				t.Helper()
+				var v int64
+				require.NoError(t, conn.QueryRow(ctx, sql, args...).Scan(&v), sql)
+				require.Equal(t, want, v, sql)
+			}
+			draw(1, fmt.Sprintf("SELECT nextval(%d)", oid), pgx.QueryExecModeSimpleProtocol)
+			draw(2, fmt.Sprintf("SELECT nextval('%d')", oid))
+			draw(3, "SELECT nextval($1)", oid)
+			draw(4, "SELECT nextval($1)", fmt.Sprint(oid))
+			draw(5, "SELECT nextval($1::oid)", oid)
+			draw(5, "SELECT currval($1)", oid)
+			draw(9, "SELECT setval($1, 9)", oid)
+			draw(9, "SELECT currval('s')")
+			for _, format := range []int16{0, 1} {
+				name := []byte(fmt.Sprint(oid))
+				if format == 1 {
+					name = binary.BigEndian.AppendUint32(nil, oid)
+				}
+				r := conn.PgConn().ExecParams(ctx, "SELECT nextval($1)", [][]byte{name}, []uint32{2205}, []int16{format}, nil).Read()
+				require.NoError(t, r.Err)
+				require.Equal(t, fmt.Sprint(10+format), string(r.Rows[0][0]))
+			}
+			exec("ALTER SEQUENCE s RENAME TO v")
+			var text string
+			require.NoError(t, conn.QueryRow(ctx, fmt.Sprintf("SELECT '%d'::regclass::text", oid)).Scan(&text))
+			require.Equal(t, "v", text)
 		})
 	}
 }

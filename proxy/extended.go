@@ -173,7 +173,7 @@ func (x *session) parseEdited(st *statement, u *use) error {
 	st.base = max(st.plan.Params, len(st.declared))
 	types := make([]uint32, st.base)
 	copy(types, st.declared)
-	var edits []sqlrewrite.Edit
+	edits := classEdits(u)
 	parameter := func(oid uint32, typ string) string {
 		types = append(types, oid)
 		return "$" + strconv.Itoa(len(types)) + "::pg_catalog." + typ
@@ -408,6 +408,7 @@ func withoutNames(params []answer.Param) []answer.Param {
 	for i := range list {
 		if list[i].Type == answer.RegclassOID || list[i].Type == answer.VoidOID {
 			list[i].Type, list[i].Format = oidText, 0
+			list[i].Value = list[i].Value[:0] // which need not be a text
 		}
 	}
 	return list

@@ -392,6 +392,7 @@ func (q *textEdit) edit(u *use) error {
 	if err := x.begun(u); err != nil {
 		return err
 	}
+	q.edits = append(q.edits, classEdits(u)...)
 	for i := range u.statement.Calls {
 		if !u.ours[i] || u.nested(i) {
 			continue

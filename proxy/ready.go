@@ -40,7 +40,7 @@ func (x *session) makeReady(u *use, columns []answer.Column) {
 	for format := range r.descriptions {
 		r.descriptions[format] = wire.AppendRowDescription(nil, fields(u, columns, []int16{int16(format)}))
 	}
-	for _, s := range slices.Concat(u.sequences, u.relations) {
+	for _, s := range slices.Concat(u.sequences, u.relations, u.classes) {
 		if s != nil {
 			r.sequences, r.names = append(r.sequences, s), append(r.names, s.Name())
 		}

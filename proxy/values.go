@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/nextvald/nextvald/proxy/answer"
@@ -63,13 +64,14 @@ type use struct {
 	ours      []bool                // per call: answered here
 	sequences []*sequencer.Sequence // per call: nil for lastval and NULL names
 	relations []*sequencer.Sequence // per read: nil when it is not ours
+	classes   []*sequencer.Sequence // per constant of type regclass: nil when it is not ours
 	params    []answer.Param
 	readOnly  bool           // the transaction is
 	row       map[string]any // what a function of the schema nextvald returned
 
 	// call and field evaluate a call and a column of a relation for a row of the answer.
 	call  func(i int) (int64, bool, error)
-	field func(name string) (any, error)
+	field func(e *sqlrewrite.Expr) (any, error)
 }
 
 // resolveUse finds out which calls and reads of a statement are ours. A call whose name is a parameter, and lastval, are
@@ -80,12 +82,13 @@ func (x *session) resolveUse(plan *sqlrewrite.Plan, st *sqlrewrite.Statement, pa
 		ours:      make([]bool, len(st.Calls)),
 		sequences: make([]*sequencer.Sequence, len(st.Calls)),
 		relations: make([]*sequencer.Sequence, len(st.Reads)),
+		classes:   make([]*sequencer.Sequence, len(st.Classes)),
 	}
 	u.call = func(i int) (int64, bool, error) {
 		r, err := x.evaluate(u, i)
 		return r.value, r.null, err
 	}
-	u.field = func(name string) (any, error) { return x.field(u, name) }
+	u.field = func(e *sqlrewrite.Expr) (any, error) { return x.field(u, e) }
 	for i := range st.Calls {
 		c := &st.Calls[i]
 		switch {
@@ -110,6 +113,13 @@ func (x *session) resolveUse(plan *sqlrewrite.Plan, st *sqlrewrite.Statement, pa
 			return nil, err
 		}
 		u.relations[i] = sequence
+	}
+	for i := range st.Classes {
+		sequence, err := x.class(&st.Classes[i])
+		if err != nil {
+			return nil, err
+		}
+		u.classes[i] = sequence
 	}
 	return u, nil
 }
@@ -153,13 +163,11 @@ func (u *use) any() bool {
 			return true
 		}
 	}
-	for _, r := range u.relations {
-		if r != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(u.relations, isOurs) || slices.ContainsFunc(u.classes, isOurs)
 }
+
+func isOurs(s *sequencer.Sequence) bool   { return s != nil }
+func isNobody(s *sequencer.Sequence) bool { return s == nil }
 
 func (u *use) all() bool {
 	for i, ours := range u.ours {
@@ -167,12 +175,7 @@ func (u *use) all() bool {
 			return false
 		}
 	}
-	for _, r := range u.relations {
-		if r == nil {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(u.relations, isNobody) && !slices.ContainsFunc(u.classes, isNobody)
 }
 
 // check refuses the shapes that cannot be answered rightly.
@@ -308,10 +311,14 @@ func (x *session) begun(u *use) error {
 	return nil
 }
 
-// field is a column of the relation or function that an answer reads.
-func (x *session) field(u *use, name string) (any, error) {
+// field is a column of the relation or function that an answer reads, or a constant of type regclass.
+func (x *session) field(u *use, e *sqlrewrite.Expr) (any, error) {
+	name := e.Text
 	if u.statement.Peer != nil {
 		return u.row[name], nil
+	}
+	if e.Kind == sqlrewrite.ExprClass {
+		return x.classValue(u.classes[e.Class])
 	}
 	state, err := x.state(u.relations[u.statement.Answer.Read])
 	if err != nil {

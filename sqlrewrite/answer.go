@@ -258,6 +258,7 @@ func (b *answerBuilder) expr(n *pg_query.Node) (Expr, bool) {
 				return Expr{Kind: ExprCall, Call: i, Type: oidInt8, Typmod: -1}, true
 			}
 		}
+		return b.class(int(e.FuncCall.Location))
 	case *pg_query.Node_AConst:
 		value, oid, null := constant(e.AConst)
 		return Expr{Kind: ExprConstant, Text: value, Null: null, Type: oid, Typmod: -1}, oid != 0
@@ -268,6 +269,9 @@ func (b *answerBuilder) expr(n *pg_query.Node) (Expr, bool) {
 		oid, typmod, ok := typeOID(e.TypeCast.TypeName)
 		if !ok {
 			return Expr{}, false
+		}
+		if c := e.TypeCast.Arg.GetAConst(); c != nil && oid == oidRegclass {
+			return b.class(int(c.Location))
 		}
 		var arg Expr
 		if ref := e.TypeCast.Arg.GetParamRef(); ref != nil {

@@ -48,8 +48,10 @@ func (p *planner) call(n *pg_query.FuncCall, c context) bool {
 	}
 	call := Call{Function: f, Start: start, End: end, Evaluation: c.evaluation, Place: c.place}
 	for i, a := range n.Args {
-		p.expr(a, c)
 		arg := p.argument(a, i)
+		if arg.Kind != Constant {
+			p.expr(a, c)
+		}
 		arg.Start, arg.End = args[i][0], args[i][1]
 		switch i {
 		case 0:

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"unicode/utf8"
+
+	pg_query "github.com/pganalyze/pg_query_go/v5"
 )
 
 var (
@@ -105,4 +107,14 @@ func truncateName(s string) string {
 // IsOID reports whether the string argument of nextval or regclass is an OID rather than a name.
 func IsOID(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// IsReserved reports whether a word in lower case is a keyword that PostgreSQL writes in quotes where it is a name.
+func IsReserved(word string) bool {
+	r, err := pg_query.Scan(word)
+	if err != nil || len(r.Tokens) != 1 {
+		return true
+	}
+	kind := r.Tokens[0].KeywordKind
+	return kind != pg_query.KeywordKind_NO_KEYWORD && kind != pg_query.KeywordKind_UNRESERVED_KEYWORD
 }

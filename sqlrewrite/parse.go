@@ -176,7 +176,7 @@ func (p *planner) statement(raw *pg_query.RawStmt, params int) Statement {
 	}
 	p.st, p.scope = &st, nil
 	p.classify(raw.Stmt)
-	if len(st.Calls) > 0 || len(st.Reads) > 0 {
+	if len(st.Calls) > 0 || len(st.Reads) > 0 || len(st.Classes) > 0 {
 		fixCurrent(st.Calls)
 		if st.Kind == KindPass {
 			st.Kind = KindUse

@@ -38,6 +38,8 @@ type Statement struct {
 	Calls []Call
 	// Reads are the relation names in FROM that might be sequences.
 	Reads []Read
+	// Classes are the constants of type regclass, which may be sequences.
+	Classes []Class
 	// Answer is set when every target is a call, a constant, a parameter or a cast of one, and there is no FROM (or
 	// FROM is one sequence function, or one relation of Reads whose columns alone are read).
 	Answer *Answer
@@ -188,12 +190,15 @@ const (
 	ExprCast
 	// ExprField: the column Text (last_value, log_cnt or is_called) of the sequence read.
 	ExprField
+	// ExprClass: Statement.Classes[Class].
+	ExprClass
 )
 
 // Expr is one target of an Answer.
 type Expr struct {
 	Kind  ExprKind
 	Call  int
+	Class int
 	Text  string
 	Null  bool
 	Param int

@@ -360,10 +360,13 @@ func (p *planner) column(n *pg_query.Node, c context) {
 	case *pg_query.Node_FuncCall:
 		named := c
 		named.place = PlaceColumn
-		if p.call(e.FuncCall, named) {
+		if p.call(e.FuncCall, named) || c.evaluation != Later && p.classCall(e.FuncCall, true) {
 			return
 		}
 	case *pg_query.Node_TypeCast:
+		if c.evaluation != Later && p.classCast(e.TypeCast) {
+			return
+		}
 		p.column(e.TypeCast.Arg, c)
 		return
 	case *pg_query.Node_CollateClause:
@@ -389,11 +392,15 @@ func (p *planner) walk(m protoreflect.Message, c context) {
 	c.place = PlaceExpression
 	switch n := m.Interface().(type) {
 	case *pg_query.FuncCall:
-		if p.call(n, c) {
+		if p.call(n, c) || c.evaluation != Later && p.classCall(n, false) {
 			return
 		}
 		if isAggregate(n) {
 			c.evaluation = c.input
+		}
+	case *pg_query.TypeCast:
+		if c.evaluation != Later && p.classCast(n) {
+			return
 		}
 	case *pg_query.SubLink:
 		p.expr(n.Testexpr, c)

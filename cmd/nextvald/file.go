@@ -62,7 +62,7 @@ func flatten(values []fileValue, key string, node ast.Node) ([]fileValue, error)
 		}
 		return values, nil
 	case *ast.SequenceNode:
-		if key == "" {
+		if key != policiesKey {
 			break
 		}
 		list := fileValue{key: key, items: [][]fileValue{}, line: line}

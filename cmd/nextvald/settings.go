@@ -322,8 +322,6 @@ func readFile(file written) (found map[string]written, policies []sequencer.Poli
 			return nil, nil, fmt.Errorf("%s: line %d: %s is not a list", file.value, v.line, v.key)
 		case !known:
 			return nil, nil, fmt.Errorf("%s: line %d: there is no setting %q", file.value, v.line, v.key)
-		case v.items != nil:
-			return nil, nil, fmt.Errorf("%s: line %d: %s is not a plain value", file.value, v.line, v.key)
 		}
 		found[v.key] = written{v.value, file.value + ": " + v.key}
 	}

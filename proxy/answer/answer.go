@@ -74,7 +74,7 @@ func TypeOf(x *sqlrewrite.Expr, params []uint32) (typ uint32, typmod int32, ok b
 			return pgtype.UnknownOID, -1, true
 		}
 		return x.Type, -1, Known(x.Type)
-	case sqlrewrite.ExprField:
+	case sqlrewrite.ExprField, sqlrewrite.ExprClass:
 		_, ok := types[x.Type]
 		return x.Type, -1, ok
 	case sqlrewrite.ExprParam:
@@ -102,10 +102,10 @@ func TypeOf(x *sqlrewrite.Expr, params []uint32) (typ uint32, typmod int32, ok b
 
 // Row appends one row to dst as a complete DataRow frame. cols are those of Columns; formats are the result formats of
 // Bind: none, one for all columns, or one each. call gives the results of the statement's sequence calls by index,
-// field those of ExprField by its text: int64, bool, string, []string, time.Time, Result or nil. On an error dst is returned as
+// field those of ExprField and ExprClass: int64, bool, string, []string, time.Time, Result or nil. On an error dst is returned as
 // it was; as in PostgreSQL all expressions have been evaluated before an unsupported format is noticed.
 func Row(dst []byte, row []sqlrewrite.Expr, cols []Column, formats []int16, params []Param,
-	call func(i int) (v int64, null bool, err error), field func(name string) (any, error),
+	call func(i int) (v int64, null bool, err error), field func(e *sqlrewrite.Expr) (any, error),
 ) ([]byte, error) {
 	start := len(dst)
 	ev := evaluator{params: params, call: call, field: field}
@@ -215,7 +215,7 @@ func pure(x *sqlrewrite.Expr) bool {
 type evaluator struct {
 	params []Param
 	call   func(i int) (int64, bool, error)
-	field  func(name string) (any, error)
+	field  func(e *sqlrewrite.Expr) (any, error)
 }
 
 func (ev *evaluator) eval(x *sqlrewrite.Expr) (value, error) {
@@ -237,8 +237,8 @@ func (ev *evaluator) eval(x *sqlrewrite.Expr) (value, error) {
 			return value{}, errorf("42P02", "there is no parameter $%d", x.Param)
 		}
 		return decode(ev.params[x.Param-1], x.Param)
-	case sqlrewrite.ExprField:
-		f, err := ev.field(x.Text)
+	case sqlrewrite.ExprField, sqlrewrite.ExprClass:
+		f, err := ev.field(x)
 		if err != nil {
 			return value{}, err
 		}
@@ -270,7 +270,7 @@ func (r Result) Int() int64 { return r.v.int }
 
 // Evaluate evaluates one expression; the arguments are those of Row.
 func Evaluate(x *sqlrewrite.Expr, params []Param,
-	call func(i int) (v int64, null bool, err error), field func(name string) (any, error),
+	call func(i int) (v int64, null bool, err error), field func(e *sqlrewrite.Expr) (any, error),
 ) (Result, error) {
 	ev := evaluator{params: params, call: call, field: field}
 	v, err := ev.eval(x)

@@ -202,7 +202,7 @@ func TestFields(t *testing.T) {
 	})
 	cols, ok := Columns(a, nil)
 	require.True(t, ok)
-	field := func(name string) (any, error) { return fields[name], nil }
+	field := func(e *sqlrewrite.Expr) (any, error) { return fields[e.Text], nil }
 	decodeRow := func(format int16) []string {
 		frame, err := Row(nil, a.Rows[0], cols, []int16{format}, nil, nil, field)
 		require.NoError(t, err)

@@ -31,7 +31,7 @@ func cast(v value, to uint32, typmod int32) (value, error) {
 		}
 	case to == pgtype.OIDOID && v.typ != pgtype.Int8OID:
 		out.int = int64(uint32(v.int))
-	case to == pgtype.Int4OID && v.typ == pgtype.OIDOID:
+	case to == pgtype.Int4OID && (v.typ == pgtype.OIDOID || v.typ == RegclassOID):
 		out.int = int64(int32(v.int))
 	case isInt(to) || to == pgtype.OIDOID:
 		out.int, err = intOf(v, to)

@@ -35,13 +35,11 @@ var types = map[uint32]typeInfo{
 	pgtype.TimestamptzOID: {"timestamp with time zone", 8},
 	pgtype.NameArrayOID:   {"name[]", -1},
 	VoidOID:               {"void", 4},
+	RegclassOID:           {"regclass", 4},
 }
 
 // TypeName is the name that PostgreSQL's messages give a type.
 func TypeName(typ uint32) string {
-	if typ == RegclassOID {
-		return "regclass"
-	}
 	if t, ok := types[typ]; ok {
 		return t.name
 	}
@@ -51,7 +49,7 @@ func TypeName(typ uint32) string {
 // Known reports whether values of the type can be written in a query and sent as parameters.
 func Known(typ uint32) bool {
 	switch typ {
-	case pgtype.TimestamptzOID, pgtype.NameArrayOID, VoidOID:
+	case pgtype.TimestamptzOID, pgtype.NameArrayOID, VoidOID, RegclassOID:
 		return false
 	}
 	_, ok := types[typ]
@@ -87,6 +85,8 @@ func Castable(from, to uint32) bool {
 		return true
 	case pgtype.Int2OID, pgtype.Int8OID:
 		return to != pgtype.BoolOID
+	case RegclassOID:
+		return to == pgtype.OIDOID || to == pgtype.Int4OID || to == pgtype.Int8OID
 	case pgtype.OIDOID:
 		return to == pgtype.Int4OID || to == pgtype.Int8OID
 	case pgtype.NumericOID, pgtype.Float8OID:

@@ -18,7 +18,7 @@ type value struct {
 	// int holds bool (0 or 1), the integers, oid, and the microseconds since 2000-01-01 UTC of timestamptz.
 	int   int64
 	float float64
-	// text holds the string types, numeric in PostgreSQL's decimal form, and the printed form of timestamptz.
+	// text holds the string types, numeric in PostgreSQL's decimal form, and the printed form of timestamptz and regclass.
 	text  string
 	elems []string // name[]
 }
@@ -155,7 +155,7 @@ func (v value) appendBinary(dst []byte) []byte {
 		return append(dst, byte(v.int))
 	case pgtype.Int2OID:
 		return binary.BigEndian.AppendUint16(dst, uint16(v.int))
-	case pgtype.Int4OID, pgtype.OIDOID:
+	case pgtype.Int4OID, pgtype.OIDOID, RegclassOID:
 		return binary.BigEndian.AppendUint32(dst, uint32(v.int))
 	case pgtype.Int8OID, pgtype.TimestamptzOID:
 		return binary.BigEndian.AppendUint64(dst, uint64(v.int))
@@ -172,6 +172,12 @@ func (v value) appendBinary(dst []byte) []byte {
 // postgresEpoch is the zero of PostgreSQL's timestamps.
 var postgresEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// Regclass is a value of type regclass: a relation, and how it is written.
+type Regclass struct {
+	OID  uint32
+	Text string
+}
+
 // fieldValue makes a value of what a field function returned.
 func fieldValue(typ uint32, field any) (value, error) {
 	v := value{typ: typ}
@@ -186,6 +192,8 @@ func fieldValue(typ uint32, field any) (value, error) {
 		}
 	case string:
 		v.text = f
+	case Regclass:
+		v.int, v.text = int64(f.OID), f.Text
 	case Result:
 		return cast(f.v, typ, -1)
 	case []string:

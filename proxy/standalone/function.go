@@ -26,7 +26,8 @@ type functionCall struct {
 	immutable bool
 }
 
-func (e *evaluation) field(index string) (any, error) {
+func (e *evaluation) field(x *sqlrewrite.Expr) (any, error) {
+	index := x.Text
 	i, err := strconv.Atoi(index)
 	if err != nil {
 		return nil, err
