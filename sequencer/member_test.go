@@ -234,6 +234,12 @@ func (j *jumping) jump(d time.Duration) {
 	j.gap += d
 }
 
+func (j *jumping) set(to time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.gap = to
+}
+
 // After a suspension the first claim already knows.
 func TestSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -161,7 +161,9 @@ func TestStrictCallersWhoGaveUp(t *testing.T) {
 		r := open(t, store, sequencer.Config{})
 		s := create(t, r, "s", sequencer.Options{Cache: ptr[int64](1)})
 		require.EqualValues(t, 1, next(t, s))
-		store.Plan(func(string) faultstore.Fault { return faultstore.Fault{Delay: 3 * time.Second, Before: faultstore.ErrRefused} })
+		store.Plan(func(string) faultstore.Fault {
+			return faultstore.Fault{Delay: 3 * time.Second, Before: faultstore.ErrRefused}
+		})
 		_, err := s.Next(context.Background())
 		require.ErrorIs(t, err, sequencer.ErrStore)
 		store.Plan(nil)
