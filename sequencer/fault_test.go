@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/nextvald/nextvald/integration/history"
 	"github.com/nextvald/nextvald/sequencer"
 	"github.com/nextvald/nextvald/sequencer/faultstore"
 	"github.com/nextvald/nextvald/sequencer/memstore"
@@ -45,7 +47,7 @@ func dice(rng *rand.Rand, percent int) func(string) faultstore.Fault {
 }
 
 // Several processes on one store that fails in every way, closed and opened again all the time: no value comes twice, and
-// in each process values only grow.
+// in each process values only grow. Those of a strict sequence come in the order of the calls of all of them.
 func TestNoDuplicatesUnderFaults(t *testing.T) {
 	for title, o := range map[string]sequencer.Options{
 		"cached":  {},
@@ -70,6 +72,8 @@ func underFaults(t *testing.T, seed uint64, o sequencer.Options) {
 
 	var mu sync.Mutex
 	taken := map[int64]string{}
+	var draws []history.Draw
+	began := time.Now()
 	failures := 0
 	var wg sync.WaitGroup
 	for process := range processes {
@@ -84,8 +88,9 @@ func underFaults(t *testing.T, seed uint64, o sequencer.Options) {
 				for caller := range callers {
 					pauses := rand.New(rand.NewPCG(seed, uint64(1000*process+10*life+caller)))
 					live.Go(func() {
-						last, began := int64(0), false
+						last, drew := int64(0), false
 						for range each {
+							d := history.Draw{Begin: time.Since(began)}
 							seq, err := r.Lookup(ctx, name("s"))
 							var v int64
 							if err == nil {
@@ -105,8 +110,9 @@ func underFaults(t *testing.T, seed uint64, o sequencer.Options) {
 									t.Errorf("%d for %s and for %s", v, other, who)
 								}
 								taken[v] = who
-								assert.True(t, !began || (v-last)*increment > 0, "%d after %d", v, last)
-								last, began = v, true
+								assert.True(t, !drew || (v-last)*increment > 0, "%d after %d", v, last)
+								last, drew = v, true
+								draws = append(draws, d)
 							}
 							mu.Unlock()
 						}
@@ -123,6 +129,77 @@ func underFaults(t *testing.T, seed uint64, o sequencer.Options) {
 	wg.Wait()
 	t.Logf("%d values, %d failures", len(taken), failures)
 	require.Greater(t, len(taken), 300, "or the test shows nothing")
+	if o.Cache != nil && *o.Cache == 1 {
+		require.NoError(t, history.Ordered(draws))
+		require.NoError(t, history.Linearizable(draws))
+	}
+}
+
+// A sequence that goes round hands out no value twice in one round, whatever fails: no more often than there were rounds.
+func TestRoundsUnderFaults(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	synctest.Test(t, func(t *testing.T) {
+		const processes, callers, each = 3, 4, 400
+		ctx := context.Background()
+		backing := &rounds{Store: memstore.New()}
+		create(t, open(t, backing, sequencer.Config{}), "s", sequencer.Options{Max: &sequencer.Bound{Value: 250}, Cycle: ptr(true)})
+		var mu sync.Mutex
+		taken := map[int64]int64{}
+		var wg sync.WaitGroup
+		for p := range processes {
+			store := faultstore.New(backing, nil)
+			r := open(t, store, sequencer.Config{MinLease: 7, MaxLease: 40})
+			store.Plan(dice(rand.New(rand.NewPCG(seed, uint64(p))), 20))
+			wg.Go(func() {
+				var live sync.WaitGroup
+				for n := range callers {
+					pauses := rand.New(rand.NewPCG(seed, uint64(100+10*p+n)))
+					live.Go(func() {
+						for range each {
+							s, err := r.Lookup(ctx, name("s"))
+							var v int64
+							if err == nil {
+								v, err = s.Next(ctx)
+							}
+							if err == nil {
+								mu.Lock()
+								taken[v]++
+								mu.Unlock()
+							}
+							time.Sleep(time.Duration(pauses.IntN(200)) * time.Millisecond)
+						}
+					})
+				}
+				live.Wait()
+				closing, cancel := context.WithTimeout(ctx, 3*time.Second)
+				defer cancel()
+				_ = r.Close(closing) // what it could not give back is a gap
+				store.Wait()
+			})
+		}
+		wg.Wait()
+		turns := backing.turns.Load()
+		t.Logf("%d rounds", turns+1)
+		require.Greater(t, turns, int64(3), "or the test shows nothing")
+		for v, times := range taken {
+			require.LessOrEqual(t, times, turns+1, "%d was handed out more often than there were rounds", v)
+		}
+	})
+}
+
+// rounds counts how often a sequence was moved back to its beginning.
+type rounds struct {
+	sequencer.Store
+	turns atomic.Int64
+}
+
+func (r *rounds) Put(ctx context.Context, item sequencer.Item, ifRev int64) error {
+	err := r.Store.Put(ctx, item, ifRev)
+	if err == nil && ifRev != 0 {
+		r.turns.Add(1)
+	}
+	return err
 }
 
 // A change whose answer is lost is settled by reading back, as if it had not been.
