@@ -92,9 +92,7 @@ func (s *Sequence) combine() {
 		s.callers = append(batch, s.callers...)
 		s.broadcast()
 		s.mu.Unlock()
-		// Those who were answered may come again at once: with a chance to run before the next lease is sent they share it,
-		// where otherwise they would take turns with those who waited meanwhile, half of them at a time.
-		runtime.Gosched()
+		s.gather()
 		if !s.r.rest(pause) {
 			s.mu.Lock()
 			s.answer(s.callers, nil, errShuttingDown)
@@ -102,6 +100,21 @@ func (s *Sequence) combine() {
 			s.mu.Unlock()
 			return
 		}
+	}
+}
+
+// gather lets those who were just answered come again before the next lease is sent, so that they share it: otherwise they
+// would take turns with those who waited meanwhile, half of them at a time. It goes on for as long as somebody comes.
+func (s *Sequence) gather() {
+	for before := -1; ; {
+		s.mu.Lock()
+		waiting := len(s.callers)
+		s.mu.Unlock()
+		if waiting == before {
+			return
+		}
+		before = waiting
+		runtime.Gosched()
 	}
 }
 
