@@ -23,7 +23,9 @@ var allowed = map[string][]string{
 	"proxy/wire":  nil,
 	"proxy/event": nil,
 	// Sessions see the sequencer, and never a store.
-	"proxy":            {"proxy/wire", "proxy/event", "proxy/answer", "sqlrewrite", "sequencer."},
+	"proxy": {"proxy/wire", "proxy/event", "proxy/answer", "proxy/auth", "sqlrewrite", "sequencer."},
+	// Both sides of a login, without connections.
+	"proxy/auth":       {"proxy/wire"},
 	"proxy/answer":     {"proxy/wire", "sqlrewrite"},
 	"proxy/standalone": {"proxy/wire", "proxy/answer", "sqlrewrite"},
 	"proxy/admin":      {"sequencer."},

@@ -42,6 +42,8 @@ func (x *session) upstreamMessage() error {
 			x.reported(name, value)
 		}
 		return x.relayFrame(typ, body)
+	case wire.TypeAuthentication:
+		return x.relayAuthentication(body)
 	case wire.TypeNoticeResponse, wire.TypeNotification:
 		return x.relayFrame(typ, body)
 	case wire.TypeBackendKeyData:
@@ -143,6 +145,9 @@ func (x *session) relayError(head expectation, owed bool, body int) error {
 		case head.x.positions != nil:
 			frame = wire.MapErrorPosition(frame, head.x.positions.Original)
 		}
+	}
+	if x.stripped && !x.loggedIn.Load() {
+		frame = explainBinding(frame)
 	}
 	if len(frame) > 0 {
 		x.failures.Add(1)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nextvald/nextvald/proxy/auth"
 	"github.com/nextvald/nextvald/proxy/event"
 	"github.com/nextvald/nextvald/proxy/wire"
 	"github.com/nextvald/nextvald/sequencer"
@@ -39,7 +40,7 @@ type Sequences interface {
 	List(ctx context.Context, database string) ([]sequencer.Entry, error)
 }
 
-// Config is what a Server needs. All fields but Standalone, PeerRole, Peers and TLS are required.
+// Config is what a Server needs. All fields but Standalone, PeerRole, Peers, TLS and Users are required.
 type Config struct {
 	Logger    *slog.Logger
 	Upstream  Upstream
@@ -51,6 +52,8 @@ type Config struct {
 	Peers    Peers
 	// TLS is offered to clients. Nil: connections are not encrypted.
 	TLS *TLS
+	// Users are those who may log in. Nil: the upstream asks for passwords, and knows whose they are.
+	Users auth.Users
 	// DialTimeout bounds a session's connection to the upstream.
 	DialTimeout time.Duration
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nextvald/nextvald/proxy/auth"
 	"github.com/nextvald/nextvald/proxy/wire"
 	"github.com/nextvald/nextvald/sqlrewrite"
 )
@@ -65,6 +67,8 @@ type session struct {
 	// The upstream side: read and written by its goroutine alone.
 	upstream net.Conn
 	from     *wire.Reader
+	unbound  bool // the client's connection has another channel binding than the upstream's, or none
+	stripped bool // the client was not offered what the upstream offered
 
 	// Shared.
 	flight flight
@@ -105,6 +109,13 @@ func stack() string { return string(debug.Stack()) }
 // run relays one session from its startup packet to its end.
 func (s *Server) run(ctx context.Context, p *peer, st *start) error {
 	client, in := p.conn, p.in
+	var credentials *auth.Credentials
+	if s.cfg.Users != nil {
+		var err error
+		if credentials, err = s.authenticate(ctx, p, st); err != nil {
+			return err
+		}
+	}
 	dialCtx, stopDial := context.WithTimeout(ctx, s.cfg.DialTimeout)
 	defer stopDial()
 	upstream, err := s.cfg.Upstream.Dial(dialCtx)
@@ -116,8 +127,20 @@ func (s *Server) run(ctx context.Context, p *peer, st *start) error {
 	if _, err := upstream.Write(st.packet); err != nil {
 		return refuse(client, errUpstreamLost())
 	}
+	from := wire.NewReader(upstream, nil)
+	if credentials != nil {
+		if err := upstream.SetDeadline(time.Now().Add(s.cfg.DialTimeout)); err != nil {
+			return err
+		}
+		if err := logIn(credentials, upstream, from, client); err != nil {
+			return refuse(client, errLogin(st.user, err))
+		}
+		if err := upstream.SetDeadline(time.Time{}); err != nil {
+			return err
+		}
+	}
 	if st.replication {
-		return s.pass(client, in, upstream)
+		return s.pass(client, in, upstream, from)
 	}
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -132,7 +155,9 @@ func (s *Server) run(ctx context.Context, p *peer, st *start) error {
 	x.flight.init(x.detach)
 	x.in = in
 	in.SetBeforeRead(x.flushAll)
-	x.from = wire.NewReader(upstream, x.flushOut)
+	x.from = from
+	from.SetBeforeRead(x.flushOut)
+	x.unbound = p.binding == nil || !bytes.Equal(p.binding, bindingOf(upstream))
 	x.names.init()
 	x.values.init()
 	x.flight.push(expectation{kind: wire.TypeSync}) // the ReadyForQuery that ends the login
@@ -208,13 +233,13 @@ func (x *session) lastWords() *wire.Error {
 }
 
 // pass relays bytes without looking at them.
-func (s *Server) pass(client net.Conn, in *wire.Reader, upstream net.Conn) error {
+func (s *Server) pass(client net.Conn, in *wire.Reader, upstream net.Conn, from *wire.Reader) error {
 	if err := client.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := io.Copy(client, upstream)
+		_, err := io.Copy(client, from.Rest())
 		_ = client.SetReadDeadline(time.Unix(1, 0))
 		done <- err
 	}()

@@ -11,6 +11,7 @@ import (
 	"os"
 	"sync/atomic"
 
+	"github.com/nextvald/nextvald/proxy/auth"
 	"github.com/nextvald/nextvald/proxy/wire"
 )
 
@@ -28,7 +29,13 @@ type TLSFiles struct {
 // TLS is what connections of clients are encrypted with. It is safe for concurrent use.
 type TLS struct {
 	files   TLSFiles
-	current atomic.Pointer[tls.Config]
+	current atomic.Pointer[loadedTLS]
+}
+
+// loadedTLS is what the files held when they were read.
+type loadedTLS struct {
+	config  *tls.Config
+	binding []byte // the channel binding of the certificate; nil when it has none
 }
 
 // LoadTLS reads the files.
@@ -62,37 +69,30 @@ func (t *TLS) Reload() error {
 		// A client without one is told in the protocol, and may still cancel.
 		cfg.ClientAuth = tls.VerifyClientCertIfGiven
 	}
-	t.current.Store(cfg)
+	t.current.Store(&loadedTLS{config: cfg, binding: auth.Binding(cert.Leaf)})
 	return nil
 }
 
 // demandsCertificate reports whether clients log in with certificates only.
 func (t *TLS) demandsCertificate() bool { return t != nil && t.files.ClientCA != "" }
 
-// handshake encrypts a connection. conn must have a deadline.
-func (t *TLS) handshake(ctx context.Context, conn net.Conn) (*tls.Conn, error) {
-	secured := tls.Server(conn, t.current.Load())
-	if err := secured.HandshakeContext(ctx); err != nil {
-		return nil, fmt.Errorf("TLS handshake: %w", err)
-	}
-	return secured, nil
-}
-
 // peer is the connection of a client, from its first byte on.
 type peer struct {
-	conn net.Conn // to read and write: encrypted once the client has asked for it
-	in   *wire.Reader
+	conn    net.Conn // to read and write: encrypted once the client has asked for it
+	in      *wire.Reader
+	binding []byte // the channel binding of its encryption; nil when there is none
 }
 
 func newPeer(conn net.Conn) *peer { return &peer{conn: conn, in: wire.NewReader(conn, nil)} }
 
-// encrypt carries out a handshake over what the client sent and sends next.
+// encrypt carries out a handshake over what the client sent and sends next. The connection must have a deadline.
 func (p *peer) encrypt(ctx context.Context, t *TLS) error {
-	secured, err := t.handshake(ctx, rest{p.conn, p.in.Rest()})
-	if err != nil {
-		return err
+	loaded := t.current.Load()
+	secured := tls.Server(rest{p.conn, p.in.Rest()}, loaded.config)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return fmt.Errorf("TLS handshake: %w", err)
 	}
-	p.conn, p.in = secured, wire.NewReader(secured, nil)
+	p.conn, p.in, p.binding = secured, wire.NewReader(secured, nil), loaded.binding
 	return nil
 }
 

@@ -71,7 +71,8 @@ func (t *turns) begin(clientDone, upstreamDone chan<- error) {
 	if t.client.Start(t.clientTurn, t.upstream) != nil {
 		_ = t.client.Close()
 	}
-	t.client.Kick() // for what came with the startup packet
+	t.client.Kick()   // for what came with the startup packet
+	t.upstream.Kick() // for what came with the answer to a login of ours
 }
 
 // detach lets other sessions go on while the client side of this one waits.

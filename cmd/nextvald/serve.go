@@ -51,6 +51,11 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 			return s.fault("tls_cert", err)
 		}
 	}
+	users, err := s.openUsers()
+	if err != nil {
+		return err
+	}
+	defer users.close()
 	listener, err := s.listenOn("listen", s.listen)
 	if err != nil {
 		return err
@@ -82,7 +87,7 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 	}()
 
 	cfg := proxy.Config{
-		Logger: log, Sequences: registry, TLS: clientTLS, DialTimeout: upstreamTimeout,
+		Logger: log, Sequences: registry, TLS: clientTLS, Users: users.all(), DialTimeout: upstreamTimeout,
 		PeerRole: s.peerRole, Peers: peerstore.NewCentre(registry, store, s.namespace),
 	}
 	checks := []admin.Check{{Name: "store", Run: func(ctx context.Context) error { _, err := store.Feed(ctx); return err }}}

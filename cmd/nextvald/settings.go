@@ -29,6 +29,9 @@ type settings struct {
 	namespace    string
 	admin        string // empty: none
 	tls          proxy.TLSFiles
+	auth         string // relay or scram
+	users        string // file; empty: none
+	authQuery    string // empty: none
 	logLevel     slog.Level
 	logFormat    string
 	storeTimeout time.Duration
@@ -93,6 +96,18 @@ var table = []setting{
 	}},
 	{"tls_client_ca", "", "`FILE` of authorities; every client then needs a certificate of theirs that names its user", func(s *settings, v string) error {
 		s.tls.ClientCA = v
+		return nil
+	}},
+	{"auth", "relay", "`WHO` asks clients for their passwords: relay, the upstream; scram, nextvald itself", func(s *settings, v string) error {
+		s.auth = v
+		return oneOf(v, "relay", "scram")
+	}},
+	{"users", "", "`FILE` of users and their secrets for auth scram, as PgBouncer's auth_file", func(s *settings, v string) error {
+		s.users = v
+		return nil
+	}},
+	{"auth_query", "", "`SQL` that returns name and secret of the user $1, for auth scram; asked of the upstream", func(s *settings, v string) error {
+		s.authQuery = v
 		return nil
 	}},
 	{"log_level", "info", "`LEVEL` of what is logged: debug, info, warn or error", func(s *settings, v string) error {
@@ -244,6 +259,14 @@ func (s *settings) checkTogether() error {
 		return s.fault("tls_key", errors.New("needs tls_cert beside it"))
 	case s.tls.ClientCA != "" && s.tls.Cert == "":
 		return s.fault("tls_client_ca", errors.New("needs tls_cert and tls_key beside it"))
+	case s.auth == "scram" && s.users == "" && s.authQuery == "":
+		return s.fault("auth", errors.New("scram needs users or auth_query beside it"))
+	case s.auth == "relay" && s.users != "":
+		return s.fault("users", errors.New("is for auth scram: with relay the upstream knows the users"))
+	case s.auth == "relay" && s.authQuery != "":
+		return s.fault("auth_query", errors.New("is for auth scram: with relay the upstream knows the users"))
+	case s.authQuery != "" && s.upstream == nil:
+		return s.fault("auth_query", errors.New("needs an upstream to ask"))
 	}
 	return nil
 }

@@ -90,6 +90,7 @@ func TestEverySettingInEveryPlace(t *testing.T) {
 		"sequences.cache_one": "cached", "sequences.default_source": "store", "sequences.mode": "strict", "sequences.buffer_seconds": "2.5",
 		"sequences.min_threshold": "7", "sequences.min_lease": "11", "sequences.max_lease": "1300", "sequences.lease_seconds": "17",
 		"tls_cert": "c.pem", "tls_key": "k.pem", "tls_client_ca": "ca.pem",
+		"auth": "scram", "users": "users.txt", "auth_query": "SELECT $1",
 	}
 	require.Len(t, table, len(values))
 	file := "# all\n"
@@ -108,6 +109,7 @@ func TestEverySettingInEveryPlace(t *testing.T) {
 		assert.Equal(t, "n", s.namespace)
 		assert.Empty(t, s.admin)
 		assert.Equal(t, proxy.TLSFiles{Cert: "c.pem", Key: "k.pem", ClientCA: "ca.pem"}, s.tls)
+		assert.Equal(t, []string{"scram", "users.txt", "SELECT $1"}, []string{s.auth, s.users, s.authQuery})
 		assert.Equal(t, slog.LevelWarn, s.logLevel)
 		assert.Equal(t, "json", s.logFormat)
 		assert.Equal(t, 90*time.Second, s.storeTimeout)

@@ -90,12 +90,7 @@ func AppendDataRow(dst []byte, values ...[]byte) []byte {
 	dst, at := begin(dst, TypeDataRow)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(values)))
 	for _, v := range values {
-		if v == nil {
-			dst = binary.BigEndian.AppendUint32(dst, 0xFFFFFFFF)
-			continue
-		}
-		dst = binary.BigEndian.AppendUint32(dst, uint32(len(v)))
-		dst = append(dst, v...)
+		dst = appendValue(dst, v)
 	}
 	return finish(dst, at)
 }

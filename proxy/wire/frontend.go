@@ -160,12 +160,7 @@ func AppendBind(dst []byte, m Bind) []byte {
 	dst = appendFormats(dst, m.ParameterFormats)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(m.Parameters)))
 	for _, p := range m.Parameters {
-		if p == nil {
-			dst = binary.BigEndian.AppendUint32(dst, 0xFFFFFFFF)
-			continue
-		}
-		dst = binary.BigEndian.AppendUint32(dst, uint32(len(p)))
-		dst = append(dst, p...)
+		dst = appendValue(dst, p)
 	}
 	dst = appendFormats(dst, m.ResultFormats)
 	return finish(dst, at)
@@ -212,6 +207,15 @@ func finish(dst []byte, at int) []byte {
 
 func appendText(dst []byte, s string) []byte {
 	return append(append(dst, s...), 0)
+}
+
+// appendValue appends a length and a value; nil is NULL.
+func appendValue(dst, v []byte) []byte {
+	if v == nil {
+		return binary.BigEndian.AppendUint32(dst, 0xFFFFFFFF)
+	}
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(v)))
+	return append(dst, v...)
 }
 
 func appendFormats(dst []byte, codes []int16) []byte {

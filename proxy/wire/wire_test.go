@@ -108,6 +108,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 0, 1, 0xFF, 0xFF, 0xFF, 0xFE, 0, 0}) // a parameter of negative length
 	f.Add(AppendError(nil, &Error{Code: "42601", Message: "m", Position: 9})[HeaderLen:])
 	f.Add(AppendDataRow(nil, nil, []byte("x"))[HeaderLen:])
+	f.Add(AppendAuthentication(nil, AuthenticationSASL, Mechanisms([]string{"A", "B"}))[HeaderLen:])
+	f.Add(AppendSASLInitial(nil, "A", nil)[HeaderLen:])
+	f.Add(AppendSASLInitial(nil, "A", []byte("x"))[HeaderLen:])
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if m, err := DecodeParse(body); err == nil {
 			require.Equal(t, body, AppendParse(nil, m)[HeaderLen:])
@@ -123,6 +126,20 @@ func FuzzDecode(f *testing.F) {
 		}
 		if portal, limit, err := DecodeExecute(body); err == nil {
 			require.Equal(t, body, AppendExecute(nil, portal, limit)[HeaderLen:])
+		}
+		if mechanism, message, err := DecodeSASLInitial(body); err == nil {
+			require.Equal(t, body, AppendSASLInitial(nil, mechanism, message)[HeaderLen:])
+		}
+		if code, data, err := DecodeAuthentication(body); err == nil {
+			frame := AppendAuthentication(nil, code, data)
+			require.Equal(t, body, frame[HeaderLen:])
+			if names, err := DecodeMechanisms(data); err == nil {
+				require.Equal(t, data, Mechanisms(names))
+			}
+			frame = WithoutMechanism(frame, "A")
+			if names, err := DecodeMechanisms(frame[HeaderLen+4:]); err == nil && code == AuthenticationSASL {
+				require.NotContains(t, names, "A")
+			}
 		}
 		if values, err := DecodeDataRow(body); err == nil {
 			require.Equal(t, body, AppendDataRow(nil, values...)[HeaderLen:])
