@@ -476,3 +476,19 @@ func TestAuthSettings(t *testing.T) {
 		})
 	}
 }
+
+// A client that is asked for its password hears that the server goes, and does not delay it.
+func TestDrainDuringLogins(t *testing.T) {
+	t.Parallel()
+	p := testenv.Start(t, "--store", "memory:", "--auth", "scram", "--users", usersFile(t, "alice", rightPassword))
+	for _, silent := range []bool{true, false} {
+		conn, f := open(t, p.Address, "alice")
+		require.Equal(t, "SASL", receive(f))
+		if !silent {
+			_, err := conn.Write([]byte{'p', 0, 0, 0, 100, 'S'}) // the beginning of a message
+			require.NoError(t, err)
+		}
+		defer func() { assert.Contains(t, receive(f), "FATAL 57P03 ") }()
+	}
+	p.Stop()
+}

@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -71,34 +72,58 @@ func converse(t *testing.T, url string, c conversation) []string {
 	conn := dialRaw(t, url)
 	var lines []string
 	for _, e := range c {
-		ready := 0
-		for _, m := range e.messages {
-			conn.frontend.Send(m)
-			switch m.(type) {
-			case *pgproto3.Sync, *pgproto3.Query, *pgproto3.FunctionCall:
-				if e.answers == 0 {
-					ready++
-				}
-			}
-		}
-		require.NoError(t, conn.frontend.Flush())
 		lines = append(lines, fmt.Sprintf("-- %T", e.messages[0]))
-		for answers := e.answers; ready > 0 || answers > 0; answers-- {
-			m, err := conn.frontend.Receive()
-			if err != nil {
-				return append(lines, "closed")
-			}
-			if _, ok := m.(*pgproto3.ReadyForQuery); ok {
-				ready--
-			}
-			if line := show(m); line != "" {
-				lines = append(lines, line)
-			} else {
-				answers++
-			}
+		lines = append(lines, conn.exchange(t, e)...)
+		if lines[len(lines)-1] == theEnd {
+			break
 		}
 	}
 	return lines
+}
+
+// theEnd is what next returns at the end of the connection.
+const theEnd = "closed"
+
+// exchange carries out one exchange.
+func (c *rawConn) exchange(t *testing.T, e exchange) (lines []string) {
+	t.Helper()
+	ready := 0
+	for _, m := range e.messages {
+		c.frontend.Send(m)
+		switch m.(type) {
+		case *pgproto3.Sync, *pgproto3.Query, *pgproto3.FunctionCall:
+			if e.answers == 0 {
+				ready++
+			}
+		}
+	}
+	require.NoError(t, c.frontend.Flush())
+	for answers := e.answers; ready > 0 || answers > 0; answers-- {
+		line := c.next(t)
+		lines = append(lines, line)
+		switch {
+		case line == theEnd:
+			return lines
+		case strings.HasPrefix(line, "ReadyForQuery"):
+			ready--
+		}
+	}
+	return lines
+}
+
+// next receives one message, but for those that show leaves out.
+func (c *rawConn) next(t *testing.T) string {
+	t.Helper()
+	for {
+		m, err := c.frontend.Receive()
+		if err != nil {
+			require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+			return theEnd
+		}
+		if line := show(m); line != "" {
+			return line
+		}
+	}
 }
 
 // show writes a message for people, without what differs between two servers.

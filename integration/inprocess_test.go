@@ -34,12 +34,12 @@ func environment(t testing.TB, name string) string {
 	return v
 }
 
-// tcp dials the upstream of an in-process proxy.
-type tcp string
-
-func (a tcp) Dial(ctx context.Context) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, "tcp", string(a))
+// tcp is the upstream of an in-process proxy.
+func tcp(address string) proxy.Dialer {
+	return func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", address)
+	}
 }
 
 // inProcess is a proxy in the test's process.
@@ -116,7 +116,7 @@ func proxied(t testing.TB, upstream string) string {
 // withoutUpstream is the URL of a fresh database of a proxy without an upstream.
 func withoutUpstream(t testing.TB) string {
 	t.Helper()
-	addr := standing.start(t, proxy.Config{Upstream: standalone.New(standalone.Config{}), Standalone: true},
+	addr := standing.start(t, proxy.Config{Upstream: proxy.Dialer(standalone.New(standalone.Config{}).Dial), Standalone: true},
 		func() (sequencer.Store, error) { return memstore.New(), nil })
 	return "postgres://postgres@" + addr + "/test_" + strings.ToLower(rand.Text()[:12])
 }

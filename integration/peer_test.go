@@ -97,7 +97,7 @@ func TestPeerFunctionsLookLikePostgreSQLs(t *testing.T) {
 	behind, err := url.Parse(direct)
 	require.NoError(t, err)
 	cfg := proxy.Config{Upstream: tcp(behind.Host), PeerRole: "postgres", Peers: echo{}}
-	alone := proxy.Config{Upstream: standalone.New(standalone.Config{}), Standalone: true, PeerRole: "postgres", Peers: echo{}}
+	alone := proxy.Config{Upstream: proxy.Dialer(standalone.New(standalone.Config{}).Dial), Standalone: true, PeerRole: "postgres", Peers: echo{}}
 	memory := func() (sequencer.Store, error) { return memstore.New(), nil }
 	for name, addr := range map[string]string{
 		"before an upstream": new(inProcess).start(t, cfg, memory), "alone": new(inProcess).start(t, alone, memory),

@@ -94,7 +94,8 @@ func TestCommandLineErrors(t *testing.T) {
 		"malformed upstream":        {args: serve("--upstream", "postgres://u:hunter2@h:x/d"), says: []string{"--upstream"}},
 		"bad upstream option":       {args: serve("--upstream", "postgres://u:hunter2@h/d?sslmode=maybe"), says: []string{"--upstream", "sslmode"}},
 		"upstream with TLS":         {args: serve("--upstream", "postgres://u:hunter2@h/d?sslmode=require"), says: []string{"--upstream", "TLS"}},
-		"two upstream hosts":        {args: serve("--upstream", "postgres://u:hunter2@h,i/d"), says: []string{"--upstream", "more than one host"}},
+		"bad session attribute":     {args: serve("--upstream", "postgres://u:hunter2@h,i/d?target_session_attrs=good"), says: []string{"--upstream", "malformed"}},
+		"ports of fewer hosts":      {args: serve("--upstream", "postgres://u:hunter2@/d?host=h,i,j&port=1,2"), says: []string{"--upstream", "malformed"}},
 		"malformed upstream in env": {args: serve(), env: []string{"NEXTVALD_UPSTREAM=hunter2"}, says: []string{"NEXTVALD_UPSTREAM"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -61,7 +61,7 @@ func benchClient(b *testing.B) rawClient {
 	registry, err := sequencer.Open(context.Background(), memstore.New(), sequencer.Config{Logger: log})
 	require.NoError(b, err)
 	backend := standalone.New(standalone.Config{})
-	server := proxy.New(proxy.Config{Logger: log, Sequences: registry, Upstream: backend, Standalone: true, DialTimeout: time.Second})
+	server := proxy.New(proxy.Config{Logger: log, Sequences: registry, Upstream: proxy.Dialer(backend.Dial), Standalone: true, DialTimeout: time.Second})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(b, err)
 	go func() { _ = server.Serve(context.Background(), l) }()

@@ -21,6 +21,21 @@ func errShutdown() *wire.Error {
 	return &wire.Error{Code: "57P01", Message: "terminating connection due to administrator command"}
 }
 
+func errDraining() *wire.Error {
+	return &wire.Error{Code: cannotConnectNow, Message: "the database system is shutting down",
+		Hint: "This nextvald stops. Connect to another one, or again once it is back."}
+}
+
+func errTooMany() *wire.Error {
+	return &wire.Error{Code: "53300", Message: "sorry, too many clients already",
+		Hint: "nextvald's setting max_connections bounds them."}
+}
+
+// ending is the word by which we end a session that is idle, or not logged in yet.
+type ending struct{ word *wire.Error }
+
+func (e *ending) Error() string { return e.word.Error() }
+
 // clientError is the error that a client sees for err.
 func clientError(err error) *wire.Error {
 	var (

@@ -271,6 +271,20 @@ func (f *flight) busyReady() bool {
 	return f.syncs > 0
 }
 
+// copyIn reports whether the upstream reads COPY data for an Execute.
+func (f *flight) copyIn() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.copying
+}
+
+// over reports whether nothing more will come.
+func (f *flight) over() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closed
+}
+
 // close wakes everybody who waits: nothing more will come.
 func (f *flight) close() {
 	f.mu.Lock()

@@ -1,13 +1,12 @@
 package proxy
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
-	"os"
+	"time"
 
 	"github.com/nextvald/nextvald/proxy/auth"
 	"github.com/nextvald/nextvald/proxy/wire"
@@ -18,32 +17,34 @@ const saslLimit = 1024
 
 // authenticate has a client prove that it is the user it says, against what is stored of that user, and returns what it has
 // proved to know. A refusal has been sent when it returns an error.
-func (s *Server) authenticate(ctx context.Context, p *peer, st *start) (*auth.Credentials, error) {
-	secret, err := s.cfg.Users.Secret(ctx, st.user)
+func (x *session) authenticate(p *peer) (*auth.Credentials, error) {
+	log := x.srv.cfg.Logger
+	secret, err := x.srv.cfg.Users.Secret(x.ctx, x.user)
 	if err != nil {
-		s.cfg.Logger.Error("cannot look up a user", "user", st.user, "error", err)
+		log.Error("cannot look up a user", "user", x.user, "error", err)
 		return nil, refuse(p.conn, &wire.Error{Code: "08006", Message: "could not look up the user", Hint: "See nextvald's log."})
 	}
 	var credentials *auth.Credentials
 	if secret.IsMD5() {
-		credentials, err = p.askMD5(st.user, secret)
+		credentials, err = p.askMD5(x.user, secret)
 	} else {
-		credentials, err = p.askSCRAM(auth.NewServer(st.user, secret, p.binding))
+		credentials, err = p.askSCRAM(auth.NewServer(x.user, secret, p.binding))
 	}
 	var (
 		refused *auth.Refused
 		broken  *wire.Error
+		end     *ending
 	)
 	switch {
 	case err == nil:
 		return credentials, nil
 	case errors.As(err, &refused):
-		s.cfg.Logger.Info("a client was refused", "user", st.user, "client", p.conn.RemoteAddr().String(), "reason", refused.Reason)
-		return nil, refuse(p.conn, &wire.Error{Code: "28P01", Message: fmt.Sprintf("password authentication failed for user \"%s\"", st.user)})
+		log.Info("a client was refused", "user", x.user, "client", p.conn.RemoteAddr().String(), "reason", refused.Reason)
+		return nil, refuse(p.conn, &wire.Error{Code: "28P01", Message: fmt.Sprintf("password authentication failed for user \"%s\"", x.user)})
+	case errors.As(err, &end):
+		return nil, refuse(p.conn, end.word)
 	case errors.As(err, &broken):
 		return nil, refuse(p.conn, broken)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, refuse(p.conn, &wire.Error{Code: "57014", Message: "canceling authentication due to timeout"})
 	}
 	return nil, err // the client left, as one does who first has to ask for the password
 }
@@ -117,51 +118,78 @@ func (p *peer) ask(code uint32, data []byte, what string, limit int) ([]byte, er
 	return frame[wire.HeaderLen:], nil
 }
 
-// logIn logs in at the upstream with what a client has proved to know. It returns once the next message is the upstream's
-// answer, AuthenticationOk or an error, which is left to be relayed; what comes before is sent to the client.
-func logIn(credentials *auth.Credentials, upstream net.Conn, from *wire.Reader, client net.Conn) error {
-	l := upstreamLogin{credentials: credentials, binding: bindingOf(upstream)}
+// logIn logs in at the upstream with what a client has proved to know. The next message is then the upstream's own answer,
+// AuthenticationOk or an error, which is left to be relayed. A refusal has been sent when it returns an error.
+func (x *session) logIn(credentials *auth.Credentials) error {
+	err := x.upstream.SetDeadline(time.Now().Add(x.srv.cfg.DialTimeout))
+	if err == nil {
+		login := upstreamLogin{credentials: credentials, binding: bindingOf(x.upstream)}
+		err = x.answerRequests(&login)
+	}
+	if err == nil {
+		err = x.upstream.SetDeadline(time.Time{})
+	}
+	if err == nil {
+		return nil
+	}
+	word := errUpstreamLost()
+	var failed *loginError
+	switch {
+	case x.cutOff.Load():
+		word = errShutdown()
+	case errors.As(err, &failed):
+		word = &wire.Error{Code: "28000", Message: fmt.Sprintf("could not log in to the upstream server as user \"%s\"", x.user),
+			Detail: failed.Error() + ".", Hint: "Store the verifier that the upstream has of the user, or the password."}
+	}
+	x.sayLast(word)
+	return err
+}
+
+// answerRequests answers what the upstream asks up to the end of a login, and lets the client have what else it says.
+func (x *session) answerRequests(login *upstreamLogin) error {
 	for {
-		typ, body, err := from.Next()
-		if err != nil {
+		typ, body, err := x.from.Next()
+		switch {
+		case err != nil:
 			return err
-		}
-		if typ == wire.TypeErrorResponse {
+		case typ == wire.TypeErrorResponse:
 			return nil
-		}
-		if body > passwordLimit {
+		case body > passwordLimit:
 			return wire.ErrLength
 		}
-		frame, err := from.Peek(body, wire.HeaderLen+body)
+		frame, err := x.from.Peek(body, wire.HeaderLen+body)
 		if err != nil {
 			return err
 		}
-		to := upstream
 		switch typ {
 		case wire.TypeAuthentication:
-			code, data, err := wire.DecodeAuthentication(frame[wire.HeaderLen:])
-			if err != nil {
-				return err
+			answer, over, err := login.answer(frame[wire.HeaderLen:])
+			switch {
+			case err != nil:
+				return &loginError{err}
+			case over:
+				return nil
 			}
-			if code == wire.AuthenticationOK {
-				return l.over()
-			}
-			if frame, err = l.answer(code, data); err != nil {
+			if _, err := x.upstream.Write(answer); err != nil {
 				return err
 			}
 		case wire.TypeNegotiateProtocol, wire.TypeNoticeResponse:
-			to = client
+			if err := x.writeOut(frame); err != nil {
+				return err
+			}
 		default:
-			return fmt.Errorf("the upstream sent a message of type %q during the login", typ)
+			return &loginError{fmt.Errorf("it sent a message of type %q", typ)}
 		}
-		if _, err := to.Write(frame); err != nil {
-			return err
-		}
-		if err := from.Discard(body); err != nil {
+		if err := x.from.Discard(body); err != nil {
 			return err
 		}
 	}
 }
+
+// loginError says why a client that is known here could not be logged in at the upstream.
+type loginError struct{ cause error }
+
+func (e *loginError) Error() string { return e.cause.Error() }
 
 // upstreamLogin is a login at the upstream.
 type upstreamLogin struct {
@@ -171,16 +199,24 @@ type upstreamLogin struct {
 	verified    bool // the upstream proved that it knows the user
 }
 
-// over decides about the end of the login.
-func (l *upstreamLogin) over() error {
-	if l.exchange != nil && !l.verified {
-		return errors.New("the upstream did not prove that it knows the user")
+// answer returns the message that answers a request of the upstream, empty when there is nothing to say, or that the login is
+// over.
+func (l *upstreamLogin) answer(request []byte) (message []byte, over bool, err error) {
+	code, data, err := wire.DecodeAuthentication(request)
+	switch {
+	case err != nil:
+		return nil, false, err
+	case code == wire.AuthenticationOK && l.exchange != nil && !l.verified:
+		return nil, false, errors.New("the upstream did not prove that it knows the user")
+	case code == wire.AuthenticationOK:
+		return nil, true, nil
 	}
-	return nil
+	message, err = l.prove(code, data)
+	return message, false, err
 }
 
-// answer returns the message that answers a request of the upstream, empty when there is nothing to say.
-func (l *upstreamLogin) answer(code uint32, data []byte) ([]byte, error) {
+// prove makes the answer to a request of a proof.
+func (l *upstreamLogin) prove(code uint32, data []byte) ([]byte, error) {
 	switch {
 	case code == wire.AuthenticationCleartext:
 		password, err := l.credentials.Password()
@@ -243,10 +279,4 @@ func bindingOf(upstream net.Conn) []byte {
 		}
 	}
 	return nil
-}
-
-// errLogin is what a client is told that is known here, and that could not be logged in at the upstream.
-func errLogin(user string, cause error) *wire.Error {
-	return &wire.Error{Code: "28000", Message: fmt.Sprintf("could not log in to the upstream server as user \"%s\"", user),
-		Detail: cause.Error() + ".", Hint: "Store the verifier that the upstream has of the user, or the password."}
 }

@@ -113,7 +113,9 @@ func (x *session) relayFrame(typ byte, body int) error {
 	}
 	x.outMu.Lock()
 	defer x.outMu.Unlock()
-	return x.from.Forward(x.out, body)
+	err := x.from.Forward(x.out, body)
+	x.torn = err != nil || x.from.Pending()
+	return err
 }
 
 // relayError brings an error to the client, or to who asked; then, in the extended protocol, the rest of the batch is
@@ -181,10 +183,12 @@ func (x *session) relayReady(head expectation, owed bool, body int) error {
 			return err
 		}
 	}
-	if !owed {
-		return nil
+	if owed {
+		if err := x.flight.ready(x.write); err != nil {
+			return err
+		}
 	}
-	return x.flight.ready(x.write)
+	return x.settled()
 }
 
 // collect puts a row that answers a question of ours into its reply.

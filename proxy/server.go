@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,12 +20,6 @@ import (
 
 // planCacheSize is how many texts' plans are kept, shared by all sessions.
 const planCacheSize = 4096
-
-// Upstream is the PostgreSQL behind the proxy, or the in-process backend that stands in for it.
-type Upstream interface {
-	// Dial opens a new connection for one session or cancel request.
-	Dial(ctx context.Context) (net.Conn, error)
-}
 
 // Sequences is what sessions need of the sequencer. *sequencer.Registry implements it.
 type Sequences interface {
@@ -40,7 +35,7 @@ type Sequences interface {
 	List(ctx context.Context, database string) ([]sequencer.Entry, error)
 }
 
-// Config is what a Server needs. All fields but Standalone, PeerRole, Peers, TLS and Users are required.
+// Config is what a Server needs. All fields but Standalone, PeerRole, Peers, TLS, Users and Limits are required.
 type Config struct {
 	Logger    *slog.Logger
 	Upstream  Upstream
@@ -54,22 +49,35 @@ type Config struct {
 	TLS *TLS
 	// Users are those who may log in. Nil: the upstream asks for passwords, and knows whose they are.
 	Users auth.Users
-	// DialTimeout bounds a session's connection to the upstream.
+	// DialTimeout bounds a session's connection to one host of the upstream, up to the host's first answer.
 	DialTimeout time.Duration
+	Limits      Limits
+}
+
+// Limits bound what clients may use. The zero value bounds nothing.
+type Limits struct {
+	// MaxConnections is how many sessions there may be at once; 0 is any number. Cancel requests are not counted.
+	MaxConnections int
+	// ClientIdle is how long a session may wait for its client outside of a transaction; 0 is for ever.
+	ClientIdle time.Duration
 }
 
 // Server accepts clients and runs their sessions. Its methods are safe for concurrent use.
 type Server struct {
-	cfg   Config
-	plans *sqlrewrite.Cache
+	cfg      Config
+	plans    *sqlrewrite.Cache
+	limits   atomic.Pointer[Limits]
+	draining atomic.Bool // no new sessions; those that are idle end
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[net.Conn]net.Conn // by the connection that was accepted, as it is now
 	sessions  map[*session]struct{}
 	byKey     map[string]*session // by backend process id and cancel key, as they stand in BackendKeyData
-	closing   bool
-	running   sync.WaitGroup
+	closing   bool                // no new connections
+
+	running sync.WaitGroup // connections
+	serving sync.WaitGroup // sessions
 
 	startLoops  sync.Once
 	loops       []*event.Loop // none: each session has goroutines
@@ -78,7 +86,7 @@ type Server struct {
 
 // New returns a Server that serves nothing yet.
 func New(cfg Config) *Server {
-	return &Server{
+	s := &Server{
 		cfg:       cfg,
 		plans:     sqlrewrite.NewCache(planCacheSize),
 		listeners: make(map[net.Listener]struct{}),
@@ -86,6 +94,14 @@ func New(cfg Config) *Server {
 		sessions:  make(map[*session]struct{}),
 		byKey:     make(map[string]*session),
 	}
+	s.SetLimits(cfg.Limits)
+	return s
+}
+
+// SetLimits changes the limits. Sessions that there are already stay, also when they are too many now.
+func (s *Server) SetLimits(l Limits) {
+	s.limits.Store(&l)
+	s.wakeAll() // those that wait for their client wait by the new limit from here on
 }
 
 // Serve accepts clients on l until Shutdown, or until l fails. It closes l.
@@ -124,43 +140,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			s.handle(ctx, conn)
 		}()
 	}
-}
-
-// Shutdown stops accepting, tells every session that the server is going, closes them, and waits for their end or
-// for ctx.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.mu.Lock()
-	s.closing = true
-	for l := range s.listeners {
-		_ = l.Close()
-	}
-	for session := range s.sessions {
-		session.shutdown()
-	}
-	for _, conn := range s.conns {
-		// Whoever reads wakes up and ends; what is being written still leaves.
-		_ = conn.SetReadDeadline(time.Unix(1, 0))
-	}
-	s.mu.Unlock()
-
-	defer s.closeLoops()
-	done := make(chan struct{})
-	go func() { s.running.Wait(); close(done) }()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	for _, conn := range s.conns {
-		_ = conn.Close()
-	}
-	for session := range s.sessions {
-		session.abort()
-	}
-	s.mu.Unlock()
-	<-done
-	return ctx.Err()
 }
 
 // Connections is the number of clients that are connected.
@@ -205,6 +184,10 @@ func (s *Server) handle(ctx context.Context, conn net.Conn) {
 		closeGently(p.conn)
 	}()
 	start, err := s.startup(ctx, p)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = p.conn.Close() // it never said what it wants
+		return
+	}
 	if err != nil {
 		s.cfg.Logger.Debug("start-up failed", "client", conn.RemoteAddr().String(), "error", err)
 		return

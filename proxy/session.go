@@ -39,8 +39,11 @@ const (
 type session struct {
 	srv      *Server
 	ctx      context.Context
+	cancel   context.CancelFunc
 	database string
 	user     string
+	passed   bool      // its bytes are relayed unseen
+	loginBy  time.Time // when the login has to be over
 
 	// The client side: read and written by its goroutine alone.
 	client   net.Conn
@@ -65,7 +68,8 @@ type session struct {
 	base     int    // characters of the client's text before it
 
 	// The upstream side: read and written by its goroutine alone.
-	upstream net.Conn
+	upstream net.Conn // set under srv.mu
+	host     Host     // that upstream leads to
 	from     *wire.Reader
 	unbound  bool // the client's connection has another channel binding than the upstream's, or none
 	stripped bool // the client was not offered what the upstream offered
@@ -74,15 +78,18 @@ type session struct {
 	flight flight
 	outMu  sync.Mutex
 	out    *wire.Writer
+	torn   bool               // part of a large message has left, or of one that failed; under outMu
 	status atomic.Uint32      // of the last ReadyForQuery
 	write  func([]byte) error // writeOut
 	loggedIn,
-	fatal atomic.Bool // FATAL was relayed: nothing of ours follows it
-	local localWait
+	cutOff, // by the end of the server
+	fatal atomic.Bool // FATAL was relayed or said: nothing of ours follows it
+	local     localWait
+	idleSince atomic.Int64 // when the session last came to wait for its client, in ns since 1970; 0 is unknown
 
 	failures atomic.Uint64 // errors that the client was told
 
-	key string
+	key string // for cancel requests; under srv.mu
 
 	turns *turns // nil: each side has a goroutine, which waits
 }
@@ -96,79 +103,60 @@ type batch struct {
 	skipping  bool // a message of it failed here: the rest is discarded
 }
 
-// localWait makes a wait for the store cancellable from another connection.
-type localWait struct {
-	mu      sync.Mutex
-	waiting bool
-	ctx     context.Context // of the next wait; made anew after it was cancelled
-	cancel  context.CancelFunc
-}
-
 func stack() string { return string(debug.Stack()) }
 
 // run relays one session from its startup packet to its end.
 func (s *Server) run(ctx context.Context, p *peer, st *start) error {
-	client, in := p.conn, p.in
-	var credentials *auth.Credentials
-	if s.cfg.Users != nil {
-		var err error
-		if credentials, err = s.authenticate(ctx, p, st); err != nil {
-			return err
-		}
-	}
-	dialCtx, stopDial := context.WithTimeout(ctx, s.cfg.DialTimeout)
-	defer stopDial()
-	upstream, err := s.cfg.Upstream.Dial(dialCtx)
-	if err != nil {
-		return refuse(client, &wire.Error{Code: "08006", Message: "could not connect to the upstream server",
-			Detail: err.Error(), Hint: "Check that the upstream PostgreSQL is running, and nextvald's setting upstream."})
-	}
-	defer func() { _ = upstream.Close() }()
-	if _, err := upstream.Write(st.packet); err != nil {
-		return refuse(client, errUpstreamLost())
-	}
-	from := wire.NewReader(upstream, nil)
-	if credentials != nil {
-		if err := upstream.SetDeadline(time.Now().Add(s.cfg.DialTimeout)); err != nil {
-			return err
-		}
-		if err := logIn(credentials, upstream, from, client); err != nil {
-			return refuse(client, errLogin(st.user, err))
-		}
-		if err := upstream.SetDeadline(time.Time{}); err != nil {
-			return err
-		}
-	}
-	if st.replication {
-		return s.pass(client, in, upstream, from)
-	}
-
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	x := &session{
-		srv: s, ctx: ctx, database: st.database, user: st.user,
-		client: client, upstream: upstream,
-		up: wire.NewWriter(upstream), out: wire.NewWriter(client),
-		prepared: make(map[string]*statement), portals: make(map[string]*portal),
+		srv: s, ctx: ctx, cancel: cancel, database: st.database, user: st.user,
+		client: p.conn, in: p.in, passed: st.replication, loginBy: time.Now().Add(startupTimeout),
 	}
-	x.write = x.writeOut
 	x.flight.init(x.detach)
-	x.in = in
-	in.SetBeforeRead(x.flushAll)
-	x.from = from
-	from.SetBeforeRead(x.flushOut)
-	x.unbound = p.binding == nil || !bytes.Equal(p.binding, bindingOf(upstream))
+	x.out = wire.NewWriter(p.conn)
+	if e := s.admit(x); e != nil {
+		return refuse(p.conn, e)
+	}
+	defer s.dismiss(x)
+	x.in.SetOnTimeout(x.interrupted)
+	var credentials *auth.Credentials
+	if s.cfg.Users != nil {
+		var err error
+		if credentials, err = x.authenticate(p); err != nil {
+			return err
+		}
+	}
+	err := x.connect(st)
+	defer x.disconnect()
+	if err != nil {
+		return x.refuse(err)
+	}
+	x.unbound = p.binding == nil || !bytes.Equal(p.binding, bindingOf(x.upstream))
+	if credentials != nil {
+		if err := x.logIn(credentials); err != nil {
+			return err
+		}
+	}
+	if x.passed {
+		return x.pass()
+	}
+
+	x.up = wire.NewWriter(x.upstream)
+	x.prepared, x.portals = make(map[string]*statement), make(map[string]*portal)
+	x.write = x.writeOut
+	x.in.SetBeforeRead(x.beforeRead)
+	x.from.SetBeforeRead(x.flushOut)
 	x.names.init()
 	x.values.init()
 	x.flight.push(expectation{kind: wire.TypeSync}) // the ReadyForQuery that ends the login
-	if !s.admit(x) {
-		return refuse(client, errShutdown())
+	defer func() { closeGently(x.client) }()
+	switch err := x.takeTurns(); {
+	case err == errOver:
+		return err
+	case err != nil:
+		return refuse(p.conn, &wire.Error{Code: "53000", Message: "could not watch the connection", Detail: err.Error()})
 	}
-	defer s.dismiss(x)
-	if err := x.takeTurns(); err != nil {
-		return refuse(client, &wire.Error{Code: "53000", Message: "could not watch the connection", Detail: err.Error()})
-	}
-	defer func() { closeGently(x.client); _ = x.upstream.Close() }()
 	return x.relay()
 }
 
@@ -185,6 +173,13 @@ func (x *session) relay() error {
 	if x.pending != nil {
 		x.rollbackPending()
 	}
+	var end *ending
+	if errors.As(clientErr, &end) {
+		_ = x.client.SetWriteDeadline(time.Now().Add(lingerTimeout))
+		x.sayLast(end.word)
+		_, _ = x.up.Write(wire.AppendEmpty(nil, wire.TypeTerminate))
+		_ = x.upstream.SetDeadline(time.Now().Add(lingerTimeout)) // it has nothing more to say
+	}
 
 	// Whatever the client sent before it left is still carried out, as PostgreSQL does.
 	_ = x.up.Flush()
@@ -196,8 +191,8 @@ func (x *session) relay() error {
 		x.dropAfter(x.after)
 	}
 	_ = x.client.SetWriteDeadline(time.Now().Add(lingerTimeout))
-	if !errors.Is(clientErr, io.EOF) && !x.fatal.Load() {
-		x.writeOut(wire.AppendError(nil, x.lastWords()))
+	if !errors.Is(clientErr, io.EOF) {
+		x.sayLast(x.lastWord())
 	}
 	_ = x.flushOut()
 	return errors.Join(clientErr, upstreamErr)
@@ -208,7 +203,7 @@ func (x *session) upstreamEnds(done chan<- error, err error) {
 	done <- err
 	x.flight.close()
 	// The client side may wait for the client, who has nothing more to say.
-	_ = x.client.SetReadDeadline(time.Unix(1, 0))
+	x.wake()
 }
 
 // guard runs a part of a session. A defect of ours must not end other sessions.
@@ -220,36 +215,6 @@ func guard(x *session, part func() error) (err error) {
 		}
 	}()
 	return part()
-}
-
-// lastWords is the FATAL error that ends a session which neither the client nor the upstream ended with a word.
-func (x *session) lastWords() *wire.Error {
-	e := errUpstreamLost()
-	if x.srv.isClosing() {
-		e = errShutdown()
-	}
-	e.Severity = wire.SeverityFatal
-	return e
-}
-
-// pass relays bytes without looking at them.
-func (s *Server) pass(client net.Conn, in *wire.Reader, upstream net.Conn, from *wire.Reader) error {
-	if err := client.SetReadDeadline(time.Time{}); err != nil {
-		return err
-	}
-	done := make(chan error, 1)
-	go func() {
-		_, err := io.Copy(client, from.Rest())
-		_ = client.SetReadDeadline(time.Unix(1, 0))
-		done <- err
-	}()
-	_, err := io.Copy(upstream, in.Rest())
-	if c, ok := upstream.(interface{ CloseWrite() error }); ok && err == nil {
-		_ = c.CloseWrite()
-	} else {
-		_ = upstream.Close()
-	}
-	return errors.Join(err, <-done)
 }
 
 // clientSide reads messages of the client until it leaves (io.EOF) or something breaks.
@@ -301,7 +266,7 @@ func (x *session) message(typ byte, body int) error {
 	if err := x.follow(); err != nil {
 		return err
 	}
-	if !x.batch.open {
+	if !x.batch.open && typ != wire.TypeCopyData { // a Query that copies is a batch of its own
 		x.batch.open = true
 		if err := x.expirePortals(); err != nil {
 			return err
@@ -326,8 +291,10 @@ func (x *session) message(typ byte, body int) error {
 	case wire.TypeFlush:
 		return x.flush(body)
 	case wire.TypeFunctionCall:
+		x.batch.open = false
 		return x.forward(expectation{kind: typ}, body)
 	case wire.TypeCopyDone, wire.TypeCopyFail:
+		x.batch.open = x.flight.copyIn() // else a Query's COPY, which needs no Sync
 		x.flight.push(expectation{kind: kindCopyEnd})
 		return x.in.Forward(x.up, body)
 	case wire.TypeCopyData, wire.TypePassword:
@@ -410,67 +377,29 @@ func (x *session) transaction() (byte, bool) {
 	return byte(x.status.Load()), true
 }
 
-// wait returns a context for one local operation, which a cancel request or the end of the session ends. The operation is
-// over when waited is called.
-func (x *session) wait() context.Context {
-	x.detach()
-	l := &x.local
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ctx == nil || l.ctx.Err() != nil {
-		l.ctx, l.cancel = context.WithCancel(x.ctx)
-	}
-	l.waiting = true
-	return l.ctx
-}
-
-func (x *session) waited() {
-	x.local.mu.Lock()
-	x.local.waiting = false
-	x.local.mu.Unlock()
-}
-
-// cancelLocal ends a local wait, when there is one.
-func (x *session) cancelLocal() {
-	x.local.mu.Lock()
-	defer x.local.mu.Unlock()
-	if x.local.waiting {
-		x.local.cancel()
-	}
-}
-
-// shutdown makes the session end: the server is going. abort does so without waiting for anything.
-func (x *session) shutdown() { x.cancelLocal() }
-
-func (x *session) abort() {
-	x.cancelLocal()
-	_ = x.upstream.Close()
-}
-
-func (s *Server) admit(x *session) bool {
+// admit gives a new session its place.
+func (s *Server) admit(x *session) *wire.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing {
-		return false
+	if s.draining.Load() {
+		return errDraining()
+	}
+	if limit := s.limits.Load().MaxConnections; limit > 0 && len(s.sessions) >= limit {
+		return errTooMany()
 	}
 	s.sessions[x] = struct{}{}
-	return true
+	s.serving.Add(1)
+	return nil
 }
 
 func (s *Server) dismiss(x *session) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	delete(s.sessions, x)
 	if s.byKey[x.key] == x {
 		delete(s.byKey, x.key)
 	}
-}
-
-func (s *Server) remember(x *session, key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x.key = key
-	s.byKey[key] = x
+	s.mu.Unlock()
+	s.serving.Done()
 }
 
 // closeGently closes a connection so that what was written arrives: bytes that the peer sent and nobody read would

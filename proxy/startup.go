@@ -187,31 +187,3 @@ func parseStart(packet []byte) (*start, error) {
 	}
 	return st, nil
 }
-
-// cancel ends a local wait of the session that the request names, and hands the request to the upstream, whose key it
-// carries. As in PostgreSQL nothing is answered, whether the key is right or not.
-func (s *Server) cancel(ctx context.Context, packet []byte) error {
-	s.mu.Lock()
-	session := s.byKey[string(packet[8:])]
-	s.mu.Unlock()
-	if session == nil {
-		return nil
-	}
-	session.cancelLocal()
-	ctx, stop := context.WithTimeout(ctx, s.cfg.DialTimeout)
-	defer stop()
-	upstream, err := s.cfg.Upstream.Dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = upstream.Close() }()
-	if err := upstream.SetDeadline(time.Now().Add(s.cfg.DialTimeout)); err != nil {
-		return err
-	}
-	if _, err := upstream.Write(packet); err != nil {
-		return err
-	}
-	// The server closes once it has signalled; the client may rely on that order.
-	_, err = io.Copy(io.Discard, upstream)
-	return err
-}

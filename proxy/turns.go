@@ -47,18 +47,15 @@ func (x *session) takeTurns() error {
 	if err != nil {
 		return err
 	}
-	x.upstream = upstream
 	client, err := loop.Adopt(x.client)
 	if err != nil {
+		_ = upstream.Close()
 		return err
 	}
-	x.srv.exchange(x.client, client)
-	x.client = client
 	x.turns = &turns{x: x, client: client, upstream: upstream}
 	x.in.SetSource(event.Stream{Conn: client}, event.ErrAgain)
 	x.from.SetSource(event.Stream{Conn: upstream}, event.ErrAgain)
-	x.up, x.out = wire.NewWriter(toUpstream{x.turns}), wire.NewWriter(client)
-	return nil
+	return x.exchange(client, upstream)
 }
 
 // begin starts the turns. Each side tells its end.
@@ -71,8 +68,8 @@ func (t *turns) begin(clientDone, upstreamDone chan<- error) {
 	if t.client.Start(t.clientTurn, t.upstream) != nil {
 		_ = t.client.Close()
 	}
-	t.client.Kick()   // for what came with the startup packet
-	t.upstream.Kick() // for what came with the answer to a login of ours
+	t.client.Kick() // for what came with the startup packet
+	t.upstream.Kick()
 }
 
 // detach lets other sessions go on while the client side of this one waits.
@@ -115,7 +112,7 @@ func (t *turns) readClient() error {
 			return err
 		case !ok:
 			x.in.Release()
-			if err := x.flushAll(); err != nil {
+			if err := x.beforeRead(); err != nil {
 				return err
 			}
 			return event.ErrAgain
@@ -172,7 +169,9 @@ func (t *turns) readUpstream() error {
 func (x *session) continueFrame() error {
 	x.outMu.Lock()
 	defer x.outMu.Unlock()
-	return x.from.Continue(x.out)
+	err := x.from.Continue(x.out)
+	x.torn = err != nil || x.from.Pending()
+	return err
 }
 
 // toUpstream writes for the client side. Where that has detached, it waits for an upstream that does not read.
@@ -204,11 +203,21 @@ func (s *Server) closeLoops() {
 	s.loops = nil
 }
 
-// exchange notes that a connection is known by another value from now on.
-func (s *Server) exchange(old, conn net.Conn) {
+// exchange puts the session on other values of its connections. Others know them, to end the session.
+func (x *session) exchange(client, upstream net.Conn) error {
+	s := x.srv
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.conns[old]; ok {
-		s.conns[old] = conn
+	if _, ok := s.conns[x.client]; ok {
+		s.conns[x.client] = client
 	}
+	x.client, x.upstream = client, upstream
+	x.up, x.out = wire.NewWriter(toUpstream{x.turns}), wire.NewWriter(client)
+	if x.cutOff.Load() {
+		return errOver
+	}
+	if s.draining.Load() {
+		return client.SetReadDeadline(past)
+	}
+	return client.SetReadDeadline(x.loginBy)
 }

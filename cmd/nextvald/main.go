@@ -18,8 +18,16 @@ import (
 
 func main() {
 	// The first signal ends the program in order, a second one at once.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		<-signals
+		stop()
+		if s, ok := (<-signals).(syscall.Signal); ok {
+			os.Exit(128 + int(s)) // as a shell tells that a signal ended a program
+		}
+	}()
 	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 

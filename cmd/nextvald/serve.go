@@ -20,7 +20,8 @@ import (
 	"github.com/nextvald/nextvald/sequencer/peerstore"
 )
 
-// stopTimeout bounds each part of an orderly end: the sessions, then what is given back to the store.
+// stopTimeout bounds each part of an orderly end after the sessions': the admin's requests, and what is given back to the
+// store.
 const stopTimeout = 10 * time.Second
 
 func serveCommand(environ []string, stderr io.Writer) *cobra.Command {
@@ -87,7 +88,7 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 	}()
 
 	cfg := proxy.Config{
-		Logger: log, Sequences: registry, TLS: clientTLS, Users: users.all(), DialTimeout: upstreamTimeout,
+		Logger: log, Sequences: registry, TLS: clientTLS, Users: users.all(), DialTimeout: upstreamTimeout, Limits: s.limits,
 		PeerRole: s.peerRole, Peers: peerstore.NewCentre(registry, store, s.namespace),
 	}
 	checks := []admin.Check{{Name: "store", Run: func(ctx context.Context) error { _, err := store.Feed(ctx); return err }}}
@@ -95,7 +96,7 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 	if s.upstream == nil {
 		backend := standalone.New(standalone.Config{Logger: log})
 		defer func() { err = errors.Join(err, backend.Close()) }()
-		cfg.Upstream, cfg.Standalone = backend, true
+		cfg.Upstream, cfg.Standalone = proxy.Dialer(backend.Dial), true
 	} else {
 		behind = s.upstream.address
 		reached, err := s.upstream.check(ctx)
@@ -105,27 +106,37 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 		if err != nil {
 			log.Warn("the upstream refuses the login of nextvald's own control connection", "upstream", behind, "error", oneLine(err))
 		}
-		cfg.Upstream = s.upstream
+		cfg.Upstream, cfg.DialTimeout = s.upstream, s.upstream.timeout
 		checks = append(checks, admin.Check{Name: "upstream", Run: s.upstream.ready})
 	}
 
 	server := proxy.New(cfg)
 	running := &parts{}
-	running.add(func() error { return server.Serve(context.Background(), listener) }, func(ctx context.Context) error {
-		if err := server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
-			log.Warn("sessions did not end in time and were cut off")
-		} else if err != nil {
-			return err
+	running.add(func() error { return server.Serve(context.Background(), listener) }, func() error {
+		bounded, cancel := context.WithTimeout(context.Background(), s.drainTimeout)
+		defer cancel()
+		if server.Shutdown(bounded) != nil {
+			log.Warn("sessions did not end in time and were cut off", "drain_timeout", s.drainTimeout)
 		}
 		return nil
 	})
+	checks = append(checks, admin.Check{Name: "sessions", Run: func(context.Context) error {
+		if server.Draining() {
+			return errors.New("nextvald stops")
+		}
+		return nil
+	}})
 	about := []any{"address", listener.Addr().String()}
 	if clientTLS == nil {
 		warnUnlessLoopback(log, "clients", listener.Addr())
 	}
 	if adminListener != nil {
 		a := admin.New(admin.Config{Logger: log, Checks: checks, Stats: registry.Stats, Connections: server.Connections})
-		running.add(func() error { return a.Serve(adminListener) }, a.Shutdown)
+		running.add(func() error { return a.Serve(adminListener) }, func() error {
+			bounded, cancel := context.WithTimeout(context.Background(), stopTimeout)
+			defer cancel()
+			return a.Shutdown(bounded)
+		})
 		about = append(about, "admin", adminListener.Addr().String())
 		warnUnlessLoopback(log, "health checks and metrics", adminListener.Addr())
 	}
@@ -173,11 +184,11 @@ func warnUnlessLoopback(log *slog.Logger, what string, addr net.Addr) {
 // parts run beside each other, and all stop when one does.
 type parts struct {
 	serve []func() error
-	stop  []func(context.Context) error
+	stop  []func() error
 }
 
 // add takes a function that returns once the other one is called, nil unless it failed.
-func (p *parts) add(serve func() error, stop func(context.Context) error) {
+func (p *parts) add(serve func() error, stop func() error) {
 	p.serve = append(p.serve, serve)
 	p.stop = append(p.stop, stop)
 }
@@ -192,9 +203,7 @@ func (p *parts) run(ctx context.Context) error {
 		<-ctx.Done()
 		var errs []error
 		for _, stop := range p.stop {
-			bounded, cancel := context.WithTimeout(context.Background(), stopTimeout)
-			errs = append(errs, stop(bounded))
-			cancel()
+			errs = append(errs, stop())
 		}
 		return errors.Join(errs...)
 	})

@@ -37,6 +37,8 @@ type settings struct {
 	storeTimeout time.Duration
 	maxOffline   time.Duration
 	peerRole     string
+	drainTimeout time.Duration
+	limits       proxy.Limits
 	// How values are leased: by the first of policies that matches, else by policy.
 	policy           sequencer.Policy
 	policies         []sequencer.PolicyRule
@@ -120,17 +122,18 @@ var table = []setting{
 		s.logFormat = v
 		return oneOf(v, "text", "json")
 	}},
-	{"store_timeout", "5s", "`DURATION` that bounds each request to the store, and a caller's wait for one", func(s *settings, v string) (err error) {
-		s.storeTimeout, err = time.ParseDuration(v)
-		if err != nil || s.storeTimeout < time.Millisecond || s.storeTimeout > time.Hour {
-			return fmt.Errorf("%q is not a duration between 1ms and 1h, such as 5s", v)
-		}
-		return nil
-	}},
-	{"max_offline", "5m", "`DURATION` for which values in memory are handed out while the store cannot be followed", func(s *settings, v string) (err error) {
-		s.maxOffline, err = time.ParseDuration(v)
-		if err != nil || s.maxOffline < 10*time.Second || s.maxOffline > 24*time.Hour {
-			return fmt.Errorf("%q is not a duration between 10s and 24h, such as 5m", v)
+	durationSetting("store_timeout", "5s", time.Millisecond, "`DURATION` that bounds each request to the store, and a caller's wait for one",
+		func(s *settings) *time.Duration { return &s.storeTimeout }),
+	durationSetting("max_offline", "5m", 10*time.Second, "`DURATION` for which values in memory are handed out while the store cannot be followed",
+		func(s *settings) *time.Duration { return &s.maxOffline }),
+	durationSetting("drain_timeout", "30s", 0, "`DURATION` that sessions have to end their transactions after SIGTERM",
+		func(s *settings) *time.Duration { return &s.drainTimeout }),
+	durationSetting("client_idle_timeout", "0s", 0, "`DURATION` that a session may wait for its client outside of a transaction (0s: for ever)",
+		func(s *settings) *time.Duration { return &s.limits.ClientIdle }),
+	{"max_connections", "0", "`NUMBER` of clients at once (0: any)", func(s *settings, v string) (err error) {
+		s.limits.MaxConnections, err = strconv.Atoi(v)
+		if err != nil || s.limits.MaxConnections < 0 {
+			return fmt.Errorf("%q is not a number of clients", v)
 		}
 		return nil
 	}},
@@ -160,6 +163,21 @@ var table = []setting{
 	policySetting("min_lease", "`VALUES` that are leased at least"),
 	policySetting("max_lease", "`VALUES` that are leased at most"),
 	policySetting("lease_seconds", "`SECONDS` that the values of one lease should last"),
+}
+
+// maxDuration bounds the settings that are durations.
+const maxDuration = 24 * time.Hour
+
+// durationSetting is a setting of at least least.
+func durationSetting(key, value string, least time.Duration, usage string, field func(*settings) *time.Duration) setting {
+	return setting{key, value, usage, func(s *settings, v string) error {
+		d, err := time.ParseDuration(v)
+		if err != nil || d < least || d > maxDuration {
+			return fmt.Errorf("%q is not a duration between %v and %v, such as 5s", v, least, maxDuration)
+		}
+		*field(s) = d
+		return nil
+	}}
 }
 
 // policySetting is the setting of a key of the sequences' common policy.

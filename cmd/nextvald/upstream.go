@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"net/url"
 	"regexp"
@@ -16,13 +18,15 @@ import (
 	"github.com/nextvald/nextvald/proxy"
 )
 
-// upstreamTimeout bounds a connection to the upstream with its login.
+// upstreamTimeout bounds a connection to one host of the upstream with its login, unless the URL's connect_timeout does.
 const upstreamTimeout = 5 * time.Second
 
-// upstream is the PostgreSQL behind. It makes the connections of sessions, and control connections of its own.
+// upstream is the PostgreSQL behind, on one host or several. It makes the connections of sessions, and control connections
+// of its own.
 type upstream struct {
-	network, address string
-	control          *pgconn.Config
+	address string // of all hosts, for people
+	hosts   []*host
+	timeout time.Duration
 }
 
 var _ proxy.Upstream = (*upstream)(nil)
@@ -36,24 +40,29 @@ func parseUpstream(v string) (*upstream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("is not a PostgreSQL URL: %w", parseCause(err))
 	}
-	u := &upstream{control: cfg}
-	u.network, u.address = pgconn.NetworkAddress(cfg.Host, cfg.Port)
-	plain := cfg.TLSConfig == nil
-	for _, f := range cfg.Fallbacks {
-		if network, address := pgconn.NetworkAddress(f.Host, f.Port); network != u.network || address != u.address {
-			return nil, errors.New("names more than one host, which is not supported yet")
-		}
-		plain = plain || f.TLSConfig == nil
-	}
-	if !plain {
-		return nil, errors.New("asks for TLS to the upstream, which is not supported yet: use sslmode=disable or prefer")
-	}
-	// Sessions go to the upstream without TLS; the control connection is as they are.
-	cfg.TLSConfig, cfg.Fallbacks = nil, nil
-	cfg.ConnectTimeout = upstreamTimeout
+	u := &upstream{timeout: cmp.Or(cfg.ConnectTimeout, upstreamTimeout)}
+	cfg.ConnectTimeout = u.timeout
 	if cfg.RuntimeParams["application_name"] == "" {
 		cfg.RuntimeParams["application_name"] = "nextvald"
 	}
+	var addresses []string
+	plain := map[*host]bool{}
+	// A host comes several times in a row where TLS is optional.
+	for _, f := range append([]*pgconn.FallbackConfig{{Host: cfg.Host, Port: cfg.Port, TLSConfig: cfg.TLSConfig}}, cfg.Fallbacks...) {
+		h := newHost(cfg, f)
+		if n := len(u.hosts); n > 0 && u.hosts[n-1].address == h.address {
+			h = u.hosts[n-1]
+		} else {
+			u.hosts, addresses = append(u.hosts, h), append(addresses, h.address)
+		}
+		plain[h] = plain[h] || f.TLSConfig == nil
+	}
+	for _, h := range u.hosts {
+		if !plain[h] {
+			return nil, errors.New("asks for TLS to the upstream, which is not supported yet: use sslmode=disable or prefer")
+		}
+	}
+	u.address = strings.Join(addresses, ",")
 	return u, nil
 }
 
@@ -69,27 +78,57 @@ func parseCause(err error) error {
 	return errors.New("it is malformed (special characters in a password are percent-encoded)")
 }
 
-// Dial opens the connection of a session.
-func (u *upstream) Dial(ctx context.Context) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, u.network, u.address)
+// Hosts implements proxy.Upstream: the hosts as the URL has them; then those that its target_session_attrs takes only for
+// want of better ones.
+func (u *upstream) Hosts() iter.Seq[proxy.Host] {
+	return func(yield func(proxy.Host) bool) {
+		var spare []*host
+		for _, h := range u.hosts {
+			c := &candidate{host: h}
+			if !yield(c) {
+				return
+			}
+			if c.spare {
+				spare = append(spare, h)
+			}
+		}
+		for _, h := range spare {
+			if !yield(&candidate{host: h, evenSpare: true}) {
+				return
+			}
+		}
+	}
 }
 
-// check logs in on a control connection. reached says that a PostgreSQL answered; err may still tell that it refused the
-// login.
+// check logs in on a control connection. reached says that a PostgreSQL answered, one for sessions; err may still tell that
+// it refused the login.
 func (u *upstream) check(ctx context.Context) (reached bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, upstreamTimeout)
-	defer cancel()
-	conn, err := pgconn.ConnectConfig(ctx, u.control)
-	if err == nil {
-		_ = conn.Close(ctx) // it has said all that was asked
-		return true, nil
+	var errs []error
+	for _, h := range u.hosts {
+		_, err := h.look(ctx)
+		var refused *pgconn.PgError
+		switch {
+		case err == nil:
+			return true, nil
+		case errors.As(err, &refused) && !h.choosy():
+			return true, refused
+		}
+		errs = append(errs, fmt.Errorf("no PostgreSQL answers at %s: %w", h.address, err))
 	}
-	var refused *pgconn.PgError
-	if errors.As(err, &refused) {
-		return true, refused
+	return false, errors.Join(errs...)
+}
+
+// connect opens a control connection to the first host that lets nextvald in and is one for sessions.
+func (u *upstream) connect(ctx context.Context) (*pgconn.PgConn, error) {
+	var errs []error
+	for _, h := range u.hosts {
+		conn, err := pgconn.ConnectConfig(ctx, h.control)
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", h.address, lookError(err)))
 	}
-	return false, fmt.Errorf("no PostgreSQL answers at %s: %w", u.address, connectCause(err))
+	return nil, errors.Join(errs...)
 }
 
 // ready says why sessions would not be let in, nil when nothing speaks against it.
@@ -109,7 +148,7 @@ func connectCause(err error) error {
 	var name *net.DNSError
 	switch {
 	case pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("timeout after %v", upstreamTimeout)
+		return errors.New("timeout")
 	case errors.As(err, &name):
 		return name
 	case errors.As(err, &op):

@@ -28,7 +28,7 @@ func (s *settings) openUsers() (*users, error) {
 		}
 	}
 	if s.authQuery != "" {
-		u.query = newUserQuery(s.authQuery, s.upstream.control)
+		u.query = newUserQuery(s.authQuery, s.upstream)
 	}
 	return u, nil
 }
@@ -62,15 +62,15 @@ func (u *users) close() {
 
 // userQuery asks the upstream for secrets, on one control connection, which is made again when it broke.
 type userQuery struct {
-	sql     string
-	control *pgconn.Config
-	slot    chan *pgconn.PgConn // holds the connection while nobody asks; nil: not made yet
+	sql      string
+	upstream *upstream
+	slot     chan *pgconn.PgConn // holds the connection while nobody asks; nil: not made yet
 }
 
 var _ auth.Users = (*userQuery)(nil)
 
-func newUserQuery(sql string, control *pgconn.Config) *userQuery {
-	q := &userQuery{sql: sql, control: control, slot: make(chan *pgconn.PgConn, 1)}
+func newUserQuery(sql string, upstream *upstream) *userQuery {
+	q := &userQuery{sql: sql, upstream: upstream, slot: make(chan *pgconn.PgConn, 1)}
 	q.slot <- nil
 	return q
 }
@@ -91,8 +91,8 @@ func (q *userQuery) Secret(ctx context.Context, user string) (*auth.Secret, erro
 	for {
 		if fresh {
 			var err error
-			if conn, err = pgconn.ConnectConfig(ctx, q.control); err != nil {
-				return nil, connectCause(err)
+			if conn, err = q.upstream.connect(ctx); err != nil {
+				return nil, err
 			}
 		}
 		result := conn.ExecParams(ctx, q.sql, [][]byte{[]byte(user)}, nil, nil, nil).Read()

@@ -54,11 +54,13 @@ var build = sync.OnceValues(func() (string, error) {
 
 var built string // the folder that build made
 
-// Main is for TestMain: it runs the tests and removes what Binary made.
+// Main is for TestMain: it runs the tests and removes what Binary and Postgres made.
 func Main(m *testing.M) {
 	code := m.Run()
-	if built != "" {
-		_ = os.RemoveAll(built)
+	for _, folder := range []string{built, templates.folder} {
+		if folder != "" {
+			_ = os.RemoveAll(folder)
+		}
 	}
 	os.Exit(code)
 }
@@ -111,7 +113,6 @@ type Process struct {
 	t    testing.TB
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
-	err  error         // how, after done
 
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -159,7 +160,7 @@ func (c Command) TryStart(t testing.TB) (*Process, error) {
 	go func() {
 		defer close(p.done)
 		p.read(stderr, ready)
-		p.err = p.cmd.Wait()
+		_ = p.cmd.Wait() // its ProcessState tells
 	}()
 	t.Cleanup(func() {
 		p.Kill()
@@ -177,7 +178,7 @@ func (c Command) TryStart(t testing.TB) (*Process, error) {
 			p.Admin = m[1]
 		}
 	case <-p.done:
-		return nil, fmt.Errorf("nextvald ended at once: %w\n%s", p.err, p.Log())
+		return nil, fmt.Errorf("nextvald ended at once: %v\n%s", p.cmd.ProcessState, p.Log())
 	case <-time.After(startTimeout):
 		p.Kill()
 		return nil, fmt.Errorf("nextvald does not serve after %v\n%s", startTimeout, p.Log())
@@ -233,14 +234,26 @@ func (p *Process) Stop() {
 func (p *Process) StopBy(s syscall.Signal) {
 	p.t.Helper()
 	p.Signal(s)
+	p.Ends()
+}
+
+// Ends waits for the end of a process that was told to. The test fails unless it exits with code 0 in time.
+func (p *Process) Ends() {
+	p.t.Helper()
+	if state := p.Wait(); state.ExitCode() != 0 {
+		p.t.Fatalf("nextvald failed: %v\n%s", state, p.Log())
+	}
+}
+
+// Wait waits for the end of the process, and tells how it ended. The test fails unless it does in time.
+func (p *Process) Wait() *os.ProcessState {
+	p.t.Helper()
 	select {
 	case <-p.done:
-		if p.err != nil {
-			p.t.Fatalf("nextvald failed after %v: %v\n%s", s, p.err, p.Log())
-		}
 	case <-time.After(stopTimeout):
-		p.t.Fatalf("nextvald runs %v after %v\n%s", stopTimeout, s, p.Log())
+		p.t.Fatalf("nextvald still runs after %v\n%s", stopTimeout, p.Log())
 	}
+	return p.cmd.ProcessState
 }
 
 // URL is that of a database behind the process: another URL, which must be well-formed, with the address replaced.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 )
 
 const (
@@ -34,6 +35,8 @@ type Reader struct {
 	// beforeRead, when set, runs before every read of the connection, which may block: what was gathered for others
 	// has to leave first.
 	beforeRead func() error
+	// onTimeout, when set, decides about a read whose deadline has passed: nil is to read again.
+	onTimeout func() error
 }
 
 // NewReader returns a Reader of src. beforeRead may be nil.
@@ -198,6 +201,10 @@ func (r *Reader) Startup(limit int) ([]byte, error) {
 // SetBeforeRead changes the hook that NewReader was given.
 func (r *Reader) SetBeforeRead(hook func() error) { r.beforeRead = hook }
 
+// SetOnTimeout sets a hook that decides about a read whose deadline has passed: when it returns nil the read goes on, else
+// the read fails with its error.
+func (r *Reader) SetOnTimeout(hook func() error) { r.onTimeout = hook }
+
 // Rest is everything that was not yet handed out, as a plain stream. The Reader must not be used any more.
 func (r *Reader) Rest() io.Reader {
 	return io.MultiReader(bytes.NewReader(r.buf[r.r:r.w]), r.src)
@@ -251,15 +258,21 @@ func (r *Reader) readFrom(read func([]byte) (int, error)) error {
 		r.r = 0
 		r.buf = grown
 	}
-	n, err := read(r.buf[r.w:])
-	r.w += n
-	if n > 0 {
-		return nil
+	for {
+		n, err := read(r.buf[r.w:])
+		r.w += n
+		switch {
+		case n > 0:
+			return nil
+		case err == nil:
+			return io.ErrNoProgress
+		case r.onTimeout == nil || !errors.Is(err, os.ErrDeadlineExceeded):
+			return err
+		}
+		if err := r.onTimeout(); err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		err = io.ErrNoProgress
-	}
-	return err
 }
 
 // Peek returns the first n bytes of the frame whose header Next told, or the whole frame when it is shorter, without

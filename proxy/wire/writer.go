@@ -63,3 +63,10 @@ func (w *Writer) buffer() []byte {
 	}
 	return w.buf
 }
+
+// Fail makes everything that is written from now on fail with err. What was gathered and not flushed is lost.
+func (w *Writer) Fail(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}

@@ -45,7 +45,7 @@ func startCentre(t testing.TB, store sequencer.Store, namespace, address string,
 	require.NoError(t, err)
 	c := &centre{registry: registry, backend: standalone.New(standalone.Config{Logger: silent}), address: l.Addr().String()}
 	c.server = proxy.New(proxy.Config{
-		Logger: silent, Upstream: c.backend, Sequences: registry, Standalone: true, DialTimeout: time.Second,
+		Logger: silent, Upstream: proxy.Dialer(c.backend.Dial), Sequences: registry, Standalone: true, DialTimeout: time.Second,
 		PeerRole: role, Peers: peerstore.NewCentre(registry, store, namespace),
 	})
 	served := make(chan error, 1)
