@@ -1,9 +1,12 @@
 package integration
 
 import (
+	"context"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
+	gosync "sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,6 +14,45 @@ import (
 
 	"github.com/nextvald/nextvald/integration/testenv"
 )
+
+// Others that lease from a process on a tier change sequences beside it: ALTER keeps the position while everybody draws.
+func TestPeersOfATier(t *testing.T) {
+	t.Parallel()
+	centre := testenv.Start(t, "--store", "bolt:"+filepath.Join(t.TempDir(), "tier.db")+"?over="+url.QueryEscape(testenv.Table(t)), "--peer-role", "sidecar")
+	peer := testenv.Start(t, "--store", "peer:postgres://sidecar@"+centre.Address+"/?sslmode=disable")
+	at := func(p *testenv.Process) string { return p.URL("postgres://me@host/shop?sslmode=disable") }
+	testenv.Exec(t, at(centre), "CREATE SEQUENCE s")
+	var mu gosync.Mutex
+	taken := map[int64]bool{}
+	var wg gosync.WaitGroup
+	done := make(chan struct{})
+	for _, p := range []*testenv.Process{centre, peer, centre} {
+		conn := connect(t, at(p))
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				var v int64
+				if !assert.NoError(t, conn.QueryRow(context.Background(), "SELECT nextval('s')").Scan(&v)) {
+					return
+				}
+				mu.Lock()
+				assert.False(t, taken[v], "%d twice", v)
+				taken[v] = true
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range 30 {
+		testenv.Exec(t, at([]*testenv.Process{peer, centre}[i%2]), fmt.Sprintf("ALTER SEQUENCE s START %d", 1+i))
+	}
+	close(done)
+	wg.Wait()
+	require.Greater(t, len(taken), 300)
+}
 
 // A process on a durable tier over DynamoDB: a kill costs what it had in memory, an orderly end nothing, and an older copy of
 // the file, made while it ran, brings no value back.
@@ -84,12 +126,14 @@ func TestTierOverDynamoDB(t *testing.T) {
 }
 
 func TestTierURLs(t *testing.T) {
+	testenv.Binary(t) // whose building is not the commands' time
 	for store, message := range map[string]string{
-		"bolt:x?over=nowhere":                   "--store: the store that the bolt file is over: is not a store URL: use memory:, bolt:PATH, dynamodb:TABLE or peer:URL",
-		"bolt:x?over=bolt%3Ay%3Fover%3Dmemory:": "--store: a bolt file over a bolt file over a store: one of them is enough",
-		"bolt:x?witness=/tmp":                   "--store: option witness is of a bolt file over another store",
-		"bolt:x?over=":                          "--store: option over needs one value",
-		"memory:?over=bolt:x":                   `--store: a memory store has no option "over"`,
+		"bolt:x?over=nowhere":                    "--store: the store that the bolt file is over: is not a store URL: use memory:, bolt:PATH, dynamodb:TABLE or peer:URL",
+		"bolt:x?over=bolt%3Ay%3Fover%3Dmemory:":  "--store: a bolt file over a bolt file over a store: one of them is enough",
+		"bolt:x?over=peer:postgres%3A%2F%2Fh%2F": "--store: a bolt file over a peer is not supported: give the peer one",
+		"bolt:x?witness=/tmp":                    "--store: option witness is of a bolt file over another store",
+		"bolt:x?over=":                           "--store: option over needs one value",
+		"memory:?over=bolt:x":                    `--store: a memory store has no option "over"`,
 	} {
 		r := testenv.Command{Args: []string{"serve", "--store", store}}.Run(t)
 		require.Equal(t, 1, r.Code, store)

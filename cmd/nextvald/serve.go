@@ -17,6 +17,7 @@ import (
 	"github.com/nextvald/nextvald/proxy/admin"
 	"github.com/nextvald/nextvald/proxy/standalone"
 	"github.com/nextvald/nextvald/sequencer"
+	"github.com/nextvald/nextvald/sequencer/boltstore"
 	"github.com/nextvald/nextvald/sequencer/peerstore"
 )
 
@@ -89,7 +90,7 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 
 	cfg := proxy.Config{
 		Logger: log, Sequences: registry, TLS: clientTLS, Users: users.all(), DialTimeout: upstreamTimeout, Limits: s.limits,
-		PeerRole: s.peerRole, Peers: peerstore.NewCentre(registry, store, s.namespace),
+		PeerRole: s.peerRole, Peers: peerstore.NewCentre(registry, beneath(store), s.namespace),
 	}
 	checks := []admin.Check{{Name: "store", Run: func(ctx context.Context) error { _, err := store.Feed(ctx); return err }}}
 	behind := "none"
@@ -145,6 +146,14 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 	out.started()
 	defer context.AfterFunc(ctx, func() { log.Info("nextvald stops") })()
 	return running.run(ctx)
+}
+
+// beneath is the store for others than this process's registry: a tier is for that alone.
+func beneath(store sequencer.Store) sequencer.Store {
+	if tier, ok := store.(*boltstore.Tier); ok {
+		return tier.Store
+	}
+	return store
 }
 
 // memberID names the process among those that share a store. It is the same after a restart on a fixed port, so that nobody

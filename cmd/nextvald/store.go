@@ -113,6 +113,9 @@ func parseTier(s storeURL, path string, options url.Values) (storeURL, error) {
 	if over.tier {
 		return s, errors.New("a bolt file over a bolt file over a store: one of them is enough")
 	}
+	if strings.HasPrefix(over.text, "peer:") {
+		return s, errors.New("a bolt file over a peer is not supported: give the peer one")
+	}
 	s.text = "bolt:" + path + "?over=" + url.QueryEscape(over.text)
 	s.open = func(ctx context.Context, namespace string, log *slog.Logger) (sequencer.Store, error) {
 		beneath, err := over.open(ctx, namespace, log)

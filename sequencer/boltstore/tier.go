@@ -59,12 +59,13 @@ type TierConfig struct {
 //
 // What changes an item on the condition that nobody leased, as ALTER SEQUENCE does, is right with a tier as without: Get
 // shows the position as if the tier's blocks, where they are the last that were leased, had not been, and Put drops them.
-// That holds for one registry: two must not share a tier.
+// That holds for one registry: two must not share a tier. Others use the store beneath, as another process does.
 type Tier struct {
-	sequencer.Store // beneath
-	file            *file
-	log             *slog.Logger
-	multiple        int64
+	// Store is the one beneath.
+	sequencer.Store
+	file     *file
+	log      *slog.Logger
+	multiple int64
 
 	// self is what the file says of itself, and writes counts the transactions. Both belong to who opens and closes, and to
 	// the goroutine that commits.
@@ -270,6 +271,9 @@ func (t *Tier) launch(h *holding, item sequencer.Item, count int64) *flight {
 
 // install puts a block in the file.
 func (t *Tier) install(h *holding, item sequencer.Item, l sequencer.Lease, term uint64) error {
+	if l.Held {
+		return errors.New("a tier cannot be over a store that has large blocks itself")
+	}
 	if err := h.forward(l.Rev, max(item.Rev, h.record.rev())); err != nil {
 		return err
 	}
