@@ -39,8 +39,11 @@ func newLoops() (loops []*event.Loop) {
 
 // takeTurns prepares a session for turns, when both its connections are sockets.
 func (x *session) takeTurns() error {
+	if !event.Adopts(x.client) || !event.Adopts(x.upstream) {
+		return nil
+	}
 	loop := x.srv.nextLoop()
-	if loop == nil || !event.Adopts(x.client) || !event.Adopts(x.upstream) {
+	if loop == nil {
 		return nil
 	}
 	upstream, err := loop.Adopt(x.upstream)
