@@ -25,6 +25,9 @@ proof: ## draw a million values through three processes, one of them killed, and
 soak: ## let everything fail at random for DURATION (1h), with SEED (another one each time), and judge what clients got
 	$(SERVERS) $(GO) test -count=1 -v -timeout 0 -run '^TestFaults$$' ./integration/faults -duration $(DURATION) -seed $(SEED)
 
+peers: ## measure what sidecars hand out from memory, and what costs a request to the centre or the store
+	$(GO) test -count=1 -v -timeout 60m -run '^TestShares$$' ./sequencer/peerstore -args -peers.sequences 10000 -peers.rate 50000 -peers.minutes 10 -peers.warmup 5
+
 lint: ## check formatting, vet, staticcheck and the import directions
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 		if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:" $$unformatted; exit 1; fi
@@ -43,4 +46,4 @@ fuzz-short: ## fuzz every fuzz target for FUZZTIME (5s)
 clean: ## remove what was built and fetched
 	rm -rf nextvald .cache
 
-.PHONY: help build run test proof soak lint fuzz-short clean
+.PHONY: help build run test proof soak peers lint fuzz-short clean

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/nextvald/nextvald/sequencer"
+	"github.com/nextvald/nextvald/sequencer/faultstore"
 	"github.com/nextvald/nextvald/sequencer/memstore"
 	"github.com/nextvald/nextvald/sequencer/peerstore"
 )
@@ -272,6 +274,51 @@ func TestLeasesThatTheCentreRefuses(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, sequencer.Block{First: 1, Count: 3, Increment: 1}, got.Block, "nobody holds values of a strict sequence")
 	assert.True(t, got.Strict)
+}
+
+// Whoever was told of a change was told by a process that holds nothing older: it says nothing before it has done the change
+// itself.
+func TestChangesAreToldWhenTheyAreDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backing := memstore.New()
+		c := startBubbled(t, &network{}, backing, sequencer.Config{StoreTimeout: 3 * time.Second}, nil)
+		other, err := sequencer.Open(context.Background(), backing, sequencer.Config{Logger: silent})
+		require.NoError(t, err)
+		create(t, c.Registry, "s", sequencer.Options{})
+		draw(t, lookup(t, c.Registry, "s"), 1)
+		feed, err := c.Followed(context.Background())
+		require.NoError(t, err)
+		told := feed.Rev
+		require.NoError(t, c.ConfirmFor(context.Background(), "peer", told))
+
+		c.store.Plan(func(op string) faultstore.Fault {
+			if op == "get" {
+				return faultstore.Fault{Before: errCut}
+			}
+			return faultstore.Fault{}
+		})
+		require.NoError(t, lookup(t, other, "s").Set(context.Background(), 1_000_000, false), "it moves on: nobody's word is needed")
+		_, err = c.Followed(context.Background())
+		require.ErrorIs(t, err, sequencer.ErrStore, "it cannot read what the sequence is now")
+		ask := sequencer.PeerLease{Name: seq("s"), Count: 1, Member: "peer", Told: told}
+		got, err := c.LeaseToPeer(context.Background(), ask)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, got.Version, "a peer that knows no more either")
+		ask.Told++ // by another process, which knew
+		_, err = c.LeaseToPeer(context.Background(), ask)
+		require.ErrorIs(t, err, sequencer.ErrStore)
+
+		c.store.Plan(nil)
+		got, err = c.LeaseToPeer(context.Background(), ask)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, got.Version)
+		require.EqualValues(t, 1_000_000, got.First)
+		feed, err = c.Followed(context.Background())
+		require.NoError(t, err)
+		require.Greater(t, feed.Rev, told)
+		require.NoError(t, other.Close(context.Background()))
+		c.stop(time.Minute)
+	})
 }
 
 // An older version of a sequence is never given to one who knows a newer, nor a newer one to who knows an older.

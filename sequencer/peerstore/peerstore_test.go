@@ -34,7 +34,9 @@ type centre struct {
 }
 
 // url is the centre's for a user.
-func (c *centre) url(user string) string { return "postgres://" + user + "@" + c.address + "/?sslmode=disable" }
+func (c *centre) url(user string) string {
+	return "postgres://" + user + "@" + c.address + "/?sslmode=disable"
+}
 
 // startCentre starts a centre on a store, at an address.
 func startCentre(t testing.TB, store sequencer.Store, namespace, address string, cfg sequencer.Config) *centre {

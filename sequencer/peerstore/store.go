@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,8 @@ type Config struct {
 	URL string
 	// Namespace must be the centre's.
 	Namespace string
+	// Dial makes the connections. Default: net.Dialer's DialContext.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Store is a sequencer.Store that leases from another nextvald.
@@ -80,6 +83,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	conn, err := Parse(cfg.URL)
 	if err != nil {
 		return nil, fmt.Errorf("peerstore: the URL is malformed")
+	}
+	if cfg.Dial != nil {
+		conn.ConnConfig.DialFunc = cfg.Dial
 	}
 	s := &Store{conn: conn, pools: map[string]*pgxpool.Pool{}, names: map[string]sequencer.Name{}}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
