@@ -27,7 +27,7 @@ var (
 // Times of a run, in virtual time.
 const (
 	chaosLength     = 5 * time.Minute
-	chaosMaxOffline = 30 * time.Second
+	chaosMaxOffline = 15 * time.Second
 	// slot is the distance between two positions that the sequence is moved to. Each is used once, so that a value says
 	// which change it comes from.
 	slot = 1_000_000
@@ -40,7 +40,7 @@ func TestChaos(t *testing.T) {
 	for title, jump := range map[string]time.Duration{
 		// Far below the half of MaxOffline that clocks may differ by: those of the test have no monotonic part, so that
 		// setting one back makes its process serve for longer.
-		"clocks that jump": chaosMaxOffline / 15, "clocks that jump far": time.Hour,
+		"clocks that jump": chaosMaxOffline / 8, "clocks that jump far": time.Hour,
 	} {
 		t.Run(title, func(t *testing.T) {
 			for range *chaosRuns {

@@ -195,7 +195,7 @@ func (r *Registry) renew(ctx context.Context, feed Feed, changed bool, asked tim
 	}
 	if changed || asked.Sub(m.renewed) > r.cfg.MaxOffline/renewals || asked.Before(m.renewed) {
 		self := m.was()
-		self.Seen, self.Expires = max(self.Seen, feed.Rev), r.expiry(asked)
+		self.Seen, self.Expires = max(self.Seen, feed.Rev), max(self.Expires, r.expiry(asked))
 		err := r.store.PutMember(ctx, self, self.Token)
 		if errors.Is(err, ErrNotFound) {
 			r.expelled(ctx)

@@ -479,3 +479,54 @@ func setUnderFaults(t *testing.T, seed uint64) {
 	author.store.Wait()
 	author.close(t)
 }
+
+// A renewal that comes to the store when later ones have been there does not make the member expire before it stops.
+func TestLateRenewal(t *testing.T) {
+	for _, joining := range []bool{true, false} {
+		t.Run(fmt.Sprint("joining ", joining), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const maxOffline, late = 30 * time.Second, 35 * time.Second
+				backing := memstore.New()
+				author, store := start(t, backing, "author"), faultstore.New(backing, nil)
+				r := open(t, store, sequencer.Config{MemberID: "late", MaxOffline: maxOffline})
+				s := create(t, author.Registry, "s", sequencer.Options{})
+				held := lookup(t, r, "s")
+				comesLate := func() {
+					var once sync.Once
+					store.Plan(func(op string) (f faultstore.Fault) {
+						if op == "put_member" {
+							once.Do(func() { f = faultstore.Fault{Delay: late, Late: true} })
+						}
+						return f
+					})
+				}
+				landed := time.Now().Add(late)
+				if joining {
+					comesLate()
+					_, err := held.Next(context.Background()) // which the write of the membership times out for
+					require.ErrorIs(t, err, sequencer.ErrStore)
+				}
+				next(t, held)
+				if !joining {
+					comesLate()
+					landed = landed.Add(maxOffline/5 + 300*time.Millisecond) // the next renewal
+				}
+				time.Sleep(time.Until(landed) + 300*time.Millisecond)
+				store.Plan(func(string) faultstore.Fault { return faultstore.Fault{Before: faultstore.ErrRefused} })
+				for {
+					err := s.Set(context.Background(), 1, true)
+					_, serves := held.TryNext()
+					if err == nil {
+						require.False(t, serves, "it was not waited for, and hands out what it holds")
+						break
+					}
+					time.Sleep(time.Second)
+				}
+				store.Plan(nil)
+				author.close(t)
+				require.NoError(t, r.Close(context.Background()))
+				store.Wait()
+			})
+		})
+	}
+}

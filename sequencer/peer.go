@@ -134,10 +134,10 @@ func (r *Registry) ConfirmFor(ctx context.Context, id string, seen int64) error 
 	self, known := Member{ID: id, Token: token(8), Seen: seen}, ""
 	for _, m := range members {
 		if m.ID == id {
-			self.Token, known, self.Seen = m.Token, m.Token, max(m.Seen, seen)
+			self.Token, known, self.Seen, self.Expires = m.Token, m.Token, max(m.Seen, seen), m.Expires
 		}
 	}
-	self.Expires = r.expiry(r.cfg.Clock.Now())
+	self.Expires = max(self.Expires, r.expiry(r.cfg.Clock.Now()))
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.StoreTimeout)
 	defer cancel()
 	if err := r.store.PutMember(ctx, self, known); err != nil {

@@ -78,7 +78,7 @@ type Store interface {
 	// Members reads all members, in no order.
 	Members(ctx context.Context) ([]Member, error)
 	// PutMember writes a member. ifToken is the token that the stored one must have; empty writes it whatever there is.
-	// ErrNotFound: there is none of that id and token.
+	// ErrNotFound: there is none of that id and token, or one that Member.Follows says m does not follow.
 	PutMember(ctx context.Context, m Member, ifToken string) error
 	// DeleteMember removes the member of that id and token. ErrNotFound.
 	DeleteMember(ctx context.Context, id, token string) error
@@ -291,6 +291,12 @@ type Member struct {
 // Mark reports whether a member is the mark of a durable tier rather than a process: by its token the tier knows that the
 // blocks in its file are its own.
 func (m Member) Mark() bool { return m.Expires == 0 }
+
+// Follows reports whether a member may be written over the one that is stored: not when the same process would expire
+// earlier. Such a write comes late, after others, and its sender does not know of it.
+func (m Member) Follows(stored Member) bool {
+	return m.Token != stored.Token || m.Expires >= stored.Expires
+}
 
 // Announcement is what changed.
 type Announcement struct {

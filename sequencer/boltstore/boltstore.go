@@ -309,10 +309,13 @@ func (s *Store) Members(ctx context.Context) (members []sequencer.Member, err er
 // PutMember implements sequencer.Store.
 func (s *Store) PutMember(ctx context.Context, m sequencer.Member, ifToken string) error {
 	return s.update(ctx, func(b *bbolt.Bucket) error {
-		if ifToken != "" {
-			if err := s.checkMember(b, m.ID, ifToken); err != nil {
-				return err
-			}
+		stored, err := s.member(b, m.ID)
+		switch {
+		case errors.Is(err, sequencer.ErrNotFound) && ifToken == "":
+		case err != nil:
+			return err
+		case ifToken != "" && stored.Token != ifToken, !m.Follows(stored):
+			return sequencer.ErrNotFound
 		}
 		value, err := encodeMember(m)
 		if err != nil {
@@ -325,24 +328,24 @@ func (s *Store) PutMember(ctx context.Context, m sequencer.Member, ifToken strin
 // DeleteMember implements sequencer.Store.
 func (s *Store) DeleteMember(ctx context.Context, id, token string) error {
 	return s.update(ctx, func(b *bbolt.Bucket) error {
-		if err := s.checkMember(b, id, token); err != nil {
+		stored, err := s.member(b, id)
+		if err == nil && stored.Token != token {
+			err = sequencer.ErrNotFound
+		}
+		if err != nil {
 			return err
 		}
 		return broken(b.Delete(s.memberKey(id)))
 	})
 }
 
-// checkMember compares a member's token with the one expected.
-func (s *Store) checkMember(b *bbolt.Bucket, id, token string) error {
+// member reads a member.
+func (s *Store) member(b *bbolt.Bucket, id string) (sequencer.Member, error) {
 	value := b.Get(s.memberKey(id))
 	if value == nil {
-		return sequencer.ErrNotFound
+		return sequencer.Member{}, sequencer.ErrNotFound
 	}
-	m, err := decodeMember(id, value)
-	if err == nil && m.Token != token {
-		err = sequencer.ErrNotFound
-	}
-	return err
+	return decodeMember(id, value)
 }
 
 // NextOID implements sequencer.Store.

@@ -471,6 +471,9 @@ func (s *Store) memberKey(id string) attributes {
 // ofToken is the condition on a member's token. The word is reserved in DynamoDB.
 const ofToken = "#token = :token"
 
+// follows is the condition that sequencer.Member.Follows states.
+const follows = "(#token <> :own OR expires <= :expires)"
+
 var tokenName = map[string]string{"#token": "token"}
 
 // PutMember implements sequencer.Store.
@@ -479,11 +482,16 @@ func (s *Store) PutMember(ctx context.Context, m sequencer.Member, ifToken strin
 	put["token"] = text(m.Token)
 	put["seen"] = number(m.Seen)
 	put["expires"] = number(m.Expires)
-	in := &dynamodb.PutItemInput{TableName: s.table, Item: put}
+	in := &dynamodb.PutItemInput{
+		TableName:                 s.table,
+		Item:                      put,
+		ConditionExpression:       aws.String("attribute_not_exists(pk) OR " + follows),
+		ExpressionAttributeNames:  tokenName,
+		ExpressionAttributeValues: attributes{":own": text(m.Token), ":expires": number(m.Expires)},
+	}
 	if ifToken != "" {
-		in.ConditionExpression = aws.String(ofToken)
-		in.ExpressionAttributeNames = tokenName
-		in.ExpressionAttributeValues = attributes{":token": text(ifToken)}
+		in.ConditionExpression = aws.String(ofToken + " AND " + follows)
+		in.ExpressionAttributeValues[":token"] = text(ifToken)
 	}
 	_, err := s.client.PutItem(ctx, in)
 	return foundOr(err)

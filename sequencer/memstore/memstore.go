@@ -246,7 +246,8 @@ func (s *Store) PutMember(ctx context.Context, m sequencer.Member, ifToken strin
 		return err
 	}
 	defer s.mu.Unlock()
-	if ifToken != "" && s.members[m.ID].Token != ifToken {
+	stored, ok := s.members[m.ID]
+	if ifToken != "" && stored.Token != ifToken || ok && !m.Follows(stored) {
 		return sequencer.ErrNotFound
 	}
 	s.members[m.ID] = m

@@ -610,7 +610,13 @@ func members(t *testing.T, o Opener) {
 	a.Seen++
 	require.ErrorIs(t, s.PutMember(ctx(t), a, "2"), sequencer.ErrNotFound)
 	require.NoError(t, s.PutMember(ctx(t), a, "1"))
-	a.Token = "3"
+	late := a
+	late.Expires--
+	for _, token := range []string{"", "1"} {
+		require.ErrorIs(t, s.PutMember(ctx(t), late, token), sequencer.ErrNotFound, "one that expires earlier comes late")
+	}
+	require.ElementsMatch(t, []sequencer.Member{a, b}, read())
+	a.Token, a.Expires = "3", 7
 	require.NoError(t, s.PutMember(ctx(t), a, ""), "a process takes the place of another one")
 	require.ErrorIs(t, s.PutMember(ctx(t), a, "1"), sequencer.ErrNotFound)
 	require.ErrorIs(t, s.DeleteMember(ctx(t), a.ID, "1"), sequencer.ErrNotFound)
