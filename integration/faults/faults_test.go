@@ -169,7 +169,7 @@ func (w *world) trouble(t *testing.T, ctx context.Context, i int, suspended bool
 		w.did.add("suspensions for longer than others wait")
 		w.fleet.pause(ctx, i, 2*maxOffline+3*time.Second)
 	}
-	for sleep(ctx, upTo(3*time.Second)) {
+	for sleep(ctx, upTo(8*time.Second)) {
 		switch rng.IntN(10) {
 		case 0:
 			w.did.add("kills")
