@@ -74,15 +74,21 @@ const renewals = 5
 // joined reports whether the process is a member.
 func (m *membership) joined() bool { return m.heard.Load() != nil }
 
-// offline reports whether the process has heard nothing for so long that it must not hand out values from its blocks. The
-// wall clock counts the time for which the machine was suspended, the monotonic clock is not set: the longer one is right.
+// offline reports whether the process has heard nothing for so long that it must not hand out values from its blocks.
 func (r *Registry) offline() bool {
 	heard := r.member.heard.Load()
 	if heard == nil {
 		return false // nothing is held
 	}
-	now := r.cfg.Clock.Now()
+	now := r.cfg.Clock.Now() // as since does, within fewer calls: this is asked for every value
 	return now.Sub(*heard) > r.cfg.MaxOffline || now.UnixNano()-heard.UnixNano() > int64(r.cfg.MaxOffline)
+}
+
+// since is how long ago a moment was. The wall clock counts the time for which the machine was suspended, the monotonic
+// clock is not set: the longer one is right.
+func (r *Registry) since(moment time.Time) time.Duration {
+	now := r.cfg.Clock.Now()
+	return max(now.Sub(moment), time.Duration(now.UnixNano()-moment.UnixNano()))
 }
 
 // patience is how long the process would go on handing out values from its blocks if it heard nothing from now on.
@@ -91,9 +97,7 @@ func (r *Registry) patience() time.Duration {
 	if heard == nil {
 		return r.cfg.MaxOffline
 	}
-	now := r.cfg.Clock.Now()
-	silence := max(now.Sub(*heard), time.Duration(now.UnixNano()-heard.UnixNano()))
-	return max(0, r.cfg.MaxOffline-silence)
+	return max(0, r.cfg.MaxOffline-r.since(*heard))
 }
 
 // hears notes that the feed as it was asked for at that time has been followed.
@@ -193,7 +197,7 @@ func (r *Registry) renew(ctx context.Context, feed Feed, changed bool, asked tim
 	if !m.joined() {
 		return nil
 	}
-	if changed || asked.Sub(m.renewed) > r.cfg.MaxOffline/renewals || asked.Before(m.renewed) {
+	if changed || r.since(m.renewed) > r.cfg.MaxOffline/renewals || asked.Before(m.renewed) {
 		self := m.was()
 		self.Seen, self.Expires = max(self.Seen, feed.Rev), max(self.Expires, r.expiry(asked))
 		err := r.store.PutMember(ctx, self, self.Token)
@@ -204,7 +208,13 @@ func (r *Registry) renew(ctx context.Context, feed Feed, changed bool, asked tim
 			return fmt.Errorf("cannot renew the membership of %s: %w", self.ID, err)
 		}
 		m.told(self)
+		lapsed := r.since(m.renewed) > r.cfg.MaxOffline
 		m.renewed = asked
+		if lapsed {
+			// Until now others may not have waited for this member's word. What they changed after the feed was read shows
+			// when it is read again.
+			return nil
+		}
 	}
 	r.hears(asked)
 	return nil

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -529,4 +530,77 @@ func TestLateRenewal(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A process comes back when nobody waits for its word any more, and reads the feed before a change and says that it is a
+// member after it. It must not hand out what it holds then, although it has just followed the feed.
+func TestChangeWhileAMemberComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		_, a, b, c := three(t)
+		s, held := lookup(t, a.Registry, "s"), lookup(t, b.Registry, "s")
+		old := next(t, held)
+		b.cut()
+		time.Sleep(11 * time.Minute)
+		wrote := false // once it is a member again it does not hear of anything
+		b.store.Plan(func(op string) faultstore.Fault {
+			if op == "put_member" {
+				wrote = true
+				return faultstore.Fault{Delay: 900 * time.Millisecond}
+			}
+			if wrote {
+				return faultstore.Fault{Before: faultstore.ErrRefused}
+			}
+			return faultstore.Fault{}
+		})
+		for !wrote {
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+		}
+		require.NoError(t, s.Set(ctx, old-100, true), "nobody waits for the process")
+		time.Sleep(2 * time.Second)
+		_, err := held.Next(ctx)
+		require.ErrorIs(t, err, sequencer.ErrStore)
+		b.mend()
+		time.Sleep(time.Second)
+		require.Less(t, next(t, held), old)
+		for _, p := range []process{a, b, c} {
+			p.close(t)
+		}
+	})
+}
+
+// suspended is a clock of a machine that was asleep: its wall clock went on, its monotonic clock and its timers did not.
+type suspended struct{ jumping }
+
+func (s *suspended) Now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	// A time adds to both clocks or has one of them only, but for those that the system tells.
+	type parts struct {
+		_         uint64
+		monotonic int64
+	}
+	later := now.Add(s.gap)
+	(*parts)(unsafe.Pointer(&later)).monotonic -= int64(s.gap)
+	return later
+}
+
+// After a suspension a process says that it is a member before it hands out what it holds.
+func TestSuspendedMemberRenews(t *testing.T) {
+	ctx := context.Background()
+	backing := memstore.New()
+	clock := &suspended{}
+	r := open(t, backing, sequencer.Config{Clock: clock})
+	s := create(t, r, "s", sequencer.Options{})
+	draw(t, s, 3)
+	clock.jump(time.Hour)
+	began := time.Now()
+	require.Less(t, clock.Now().Sub(began), time.Minute, "this clock does not do what it should")
+	next(t, s)
+	members, err := backing.Members(ctx)
+	require.NoError(t, err)
+	require.Greater(t, members[0].Expires, clock.Now().UnixMilli())
+	require.NoError(t, r.Close(ctx))
 }
