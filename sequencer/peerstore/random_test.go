@@ -43,7 +43,7 @@ func startBubbled(t testing.TB, n *network, backing sequencer.Store, cfg sequenc
 	c.store.Plan(plan)
 	c.alone = standalone.New(standalone.Config{Logger: silent})
 	c.server = proxy.New(proxy.Config{
-		Logger: silent, Upstream: c.alone, Sequences: c.Registry, Standalone: true, DialTimeout: time.Second,
+		Logger: silent, Upstream: proxy.Dialer(c.alone.Dial), Sequences: c.Registry, Standalone: true, DialTimeout: time.Second,
 		PeerRole: role, Peers: peerstore.NewCentre(c.Registry, c.store, "default"),
 	})
 	l := n.listen()
