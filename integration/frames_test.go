@@ -64,6 +64,15 @@ func execute(portal string, limit uint32) *pgproto3.Execute {
 func closeS(name string) *pgproto3.Close { return &pgproto3.Close{ObjectType: 'S', Name: name} }
 func closeP(name string) *pgproto3.Close { return &pgproto3.Close{ObjectType: 'P', Name: name} }
 
+// function calls one by its OID in pg_proc, all arguments in one format.
+func function(oid uint32, format, result uint16, arguments ...string) *pgproto3.FunctionCall {
+	f := &pgproto3.FunctionCall{Function: oid, ArgFormatCodes: []uint16{format}, ResultFormatCode: result}
+	for _, a := range arguments {
+		f.Arguments = append(f.Arguments, []byte(a))
+	}
+	return f
+}
+
 var sync = &pgproto3.Sync{}
 
 // converse carries out a conversation on a fresh connection and returns what the server said, a line for each message.
@@ -219,6 +228,8 @@ var (
 		"simple forms":         {send(query("/* a */ SELECT pg_catalog.nextval('public.s'::regclass) AS \"X\", 1, 'a', NULL, true, 1.5 -- end"))},
 		"regclass":             {send(query("SELECT 's'::regclass, regclass 'public.s', CAST('s' AS pg_catalog.regclass)::text, to_regclass('\"Mixed \"\"Case\"')"))},
 		"regclass, extended":   {send(parse("", "SELECT 's'::regclass AS a, nextval('s'::regclass)"), bind("", ""), describeP(""), execute("", 0), sync)},
+		"function call":        {send(function(1574, 0, 0, "s")), send(function(1574, 0, 1, "public.s")), send(function(1575, 0, 0, "s")), send(function(2559, 0, 0)), send(function(1576, 0, 0, "s", "40")), send(function(1765, 0, 1, "s", "50", "f")), send(function(1574, 0, 0, "s")), send(query("SELECT currval('s')"))},
+		"function call errors": {send(function(1574, 0, 0, "nosuch")), send(function(1575, 0, 0, "s")), send(function(2559, 0, 0)), send(function(1576, 0, 0, "s", "x")), send(function(1576, 0, 0, "s", "0")), send(function(1576, 1, 0, "s", "12345678")), send(query("SELECT nextval('s')"))},
 		"values":               {send(query("VALUES (nextval('s'), 'x'), (nextval('s'), 'y')"))},
 		"function in from":     {send(query("SELECT * FROM nextval('s')"), query("SELECT * FROM nextval('s') AS x"), query("select * from nextval('s') as x(y)"))},
 		"casts":                {send(query("SELECT nextval('s')::int, nextval('s')::text, CAST(nextval('s') AS smallint), nextval('s')::numeric"))},
@@ -288,36 +299,38 @@ var (
 		"pgjdbc call":            {send(parse("", "select * from nextval($1) as result", 1043), bind("", "", "s"), describeP(""), execute("", 0), sync)},
 	}
 	withTable = map[string]conversation{
-		"mixed statements":       {send(query("INSERT INTO t VALUES (nextval('s')); SELECT nextval('s'); SELECT id FROM t; SELECT count(*) FROM t"))},
-		"regclass elsewhere":     {send(query("SELECT count(*) FROM t WHERE id = 's'::regclass::oid::bigint"), query("SELECT to_regclass('s') IS NULL, 't'::regclass"), query("SELECT nextval('s'::regclass) FROM (SELECT 's'::regclass) q"))},
-		"not a sequence":         {send(query("SELECT nextval('t')"))},
-		"limit in a block":       {send(query("SELECT nextval('short'), nextval('short')"), query("BEGIN"), query("INSERT INTO t VALUES (1)"), query("SELECT nextval('short')"), query("SELECT nextval('s')"), query("COMMIT"), query("SELECT count(*) FROM t"))},
-		"limit in one string":    {send(query("SELECT nextval('short'), nextval('short')"), query("INSERT INTO t VALUES (1); SELECT nextval('short')"), query("SELECT count(*) FROM t"))},
-		"failed block":           {send(query("BEGIN"), query("SELECT 1/0"), query("SELECT nextval('s')"), query("ROLLBACK"), query("SELECT nextval('s')"))},
-		"insert":                 {send(query("INSERT INTO t VALUES (nextval('s'), 'a'), (nextval('s'), 'b') RETURNING id, v"), query("INSERT INTO t SELECT nextval('s'), 'c' RETURNING *"))},
-		"subquery and cte":       {send(query("SELECT (SELECT nextval('s')) + 1"), query("WITH x AS (SELECT nextval('s') AS id) INSERT INTO t SELECT id, 'q' FROM x RETURNING id"), query("SELECT a.n FROM (SELECT nextval('s') AS n) a"))},
-		"currval in where":       {send(query("INSERT INTO t VALUES (nextval('s'), 'a')"), query("SELECT id, v FROM t WHERE id = currval('s')"), query("UPDATE t SET v = 'z' WHERE id = lastval()"))},
-		"column names":           {send(query("SELECT nextval('s') FROM (SELECT 1) q"), query("SELECT nextval('s')::int LIMIT 1"), query("SELECT nextval('s') + 1, coalesce(nextval('s'), 1), (nextval('s'))"))},
-		"error position":         {send(query("SELECT nextval('s'), nosuch"), query("SELECT nextval('s'), 'é', nosuch"), query("SELECT 'é', nextval('s') +, 1"), query("INSERT INTO t VALUES (nextval('s'), nosuch)"))},
-		"syntax error":           {send(query("SELECT nextval('s'"), query("SELECT nextval('s') FRM t"))},
-		"explain":                {send(query("EXPLAIN (COSTS OFF) SELECT nextval('s')"), query("SELECT nextval('s')"))},
-		"read":                   {send(query("SELECT last_value, is_called FROM s"), query("SELECT nextval('s')"), query("SELECT last_value, is_called FROM s"), query("SELECT s.last_value AS l FROM public.s"), query("SELECT is_called::text, last_value + 1 FROM s WHERE last_value > 0"))},
-		"copy end too late":      {flush(1, query("COPY t FROM STDIN")), exchange{messages: []pgproto3.FrontendMessage{&pgproto3.CopyData{Data: []byte("x\n")}}, answers: 2}, send(&pgproto3.CopyDone{}, query("SELECT nextval('s')"))},
-		"copy":                   {send(query("COPY (SELECT nextval('s'), 'x') TO STDOUT"))},
-		"create errors":          {send(query("CREATE SEQUENCE s"), query("CREATE SEQUENCE IF NOT EXISTS s"), query("CREATE SEQUENCE nosuch.s"), query("CREATE SEQUENCE t"), query("CREATE SEQUENCE x INCREMENT 0"), query("CREATE SEQUENCE x CACHE 0"), query("CREATE SEQUENCE x MINVALUE 5 START 1"), query("CREATE SEQUENCE x AS text"), query("CREATE SEQUENCE x AS nosuch"), query("CREATE SEQUENCE x INCREMENT 1 INCREMENT 2"), query("CREATE SEQUENCE x AS smallint MAXVALUE 40000"), query("CREATE SEQUENCE x START 99999999999999999999"), query("CREATE SEQUENCE x OWNED BY nosuch.c"), query("CREATE SEQUENCE x OWNED BY t"), query("CREATE TABLE s (a int)"), query("CREATE SEQUENCE x MINVALUE 9 MAXVALUE 9"))},
-		"rename":                 {send(query("ALTER SEQUENCE s RENAME TO r"), query("SELECT nextval('s')"), query("SELECT nextval('r')"), query("ALTER SEQUENCE r RENAME TO t"), query("ALTER TABLE r RENAME TO q"), query("SELECT nextval('q')"), query("ALTER SEQUENCE q SET SCHEMA nosuch"), query("CREATE SCHEMA other"), query("ALTER SEQUENCE q SET SCHEMA other"), query("SELECT nextval('q')"), query("SELECT nextval('other.q')"), query("SET search_path = other"), query("SELECT nextval('q')"), query("ALTER SEQUENCE q OWNER TO nosuch"), query("ALTER SEQUENCE q OWNER TO CURRENT_USER"))},
-		"search path":            {send(query("SET search_path = pg_catalog"), query("SELECT nextval('s')"), query("RESET search_path"), query("SELECT nextval('s')"), query("BEGIN"), query("SET LOCAL search_path = pg_catalog"), query("SELECT nextval('s')"), query("ROLLBACK"), query("SELECT nextval('s')"))},
-		"temporary":              {send(query("CREATE TEMP SEQUENCE s"), query("SELECT nextval('s')"), query("SELECT nextval('public.s')"), query("DROP SEQUENCE s"), query("SELECT nextval('s')"))},
-		"parameter other":        {send(parse("a", "SELECT nextval('s'), $1::int, $2"), describeS("a"), sync), send(bind("", "a", "42", "x"), execute("", 0), sync), send(bind("", "a", "x", "x"), execute("", 0), sync)},
-		"insert parameter":       {send(parse("a", "INSERT INTO t VALUES (nextval('s'), $1) RETURNING id, v"), describeS("a"), sync), send(bind("", "a", "x"), describeP(""), execute("", 0), sync), send(formats(bind("", "a", []byte("y")), []int16{1}, []int16{1, 0}), execute("", 0), sync), send(bind("", "a", nil), execute("", 0), sync)},
-		"insert parameter name":  {send(parse("a", "INSERT INTO t VALUES (nextval($1), $2) RETURNING id, v"), describeS("a"), sync), send(bind("", "a", "s", "x"), execute("", 0), sync), send(bind("", "a", "nosuch", "x"), execute("", 0), sync)},
-		"failed block extended":  {send(parse("a", "SELECT nextval('s')"), sync), send(query("BEGIN"), query("SELECT 1/0")), send(parse("", "SELECT nextval('s')"), sync), send(bind("", "a"), sync), send(describeS("a"), sync), send(closeS("a"), sync), send(parse("", "ROLLBACK"), bind("", ""), execute("", 0), sync)},
-		"pipeline undone":        {send(query("SELECT nextval('short'), nextval('short')")), send(parse("", "INSERT INTO t VALUES (1)"), bind("", ""), execute("", 0), parse("", "SELECT nextval('short')"), bind("", ""), execute("", 0), parse("", "SELECT 5"), bind("", ""), execute("", 0), sync), send(query("SELECT count(*) FROM t"))},
-		"pipeline undone insert": {send(query("SELECT nextval('short'), nextval('short')")), send(parse("", "INSERT INTO t VALUES (1)"), bind("", ""), execute("", 0), parse("", "INSERT INTO t VALUES (nextval('short'))"), bind("", ""), execute("", 0), sync), send(query("SELECT count(*) FROM t"))},
-		"pipeline mixed":         {send(parse("", "INSERT INTO t VALUES (nextval('s'))"), bind("", ""), execute("", 0), parse("", "SELECT nextval('s'), currval('s')"), bind("", ""), describeP(""), execute("", 0), parse("", "SELECT id FROM t"), bind("", ""), execute("", 0), sync)},
-		"pipeline error first":   {send(parse("", "SELECT 1/0"), bind("", ""), execute("", 0), parse("a", "SELECT nextval('s')"), bind("", "a"), execute("", 0), sync), send(parse("a", "SELECT nextval('s')"), bind("", "a"), execute("", 0), sync)},
-		"read extended":          {send(parse("", "SELECT last_value, is_called FROM s"), bind("", ""), describeP(""), execute("", 0), sync), send(parse("", "SELECT last_value + $1 FROM s WHERE is_called = $2"), describeS(""), sync)},
-		"several in insert":      {send(parse("", "INSERT INTO t VALUES (nextval('s'), $1), (nextval('s'), $2), (currval('s'), 'c') RETURNING id"), bind("", "", "a", "b"), execute("", 0), sync)},
+		"mixed statements":         {send(query("INSERT INTO t VALUES (nextval('s')); SELECT nextval('s'); SELECT id FROM t; SELECT count(*) FROM t"))},
+		"function call in a block": {send(query("BEGIN")), send(function(1574, 0, 0, "s")), send(query("INSERT INTO t VALUES (1)")), send(function(1576, 0, 0, "s", "0")), send(function(1574, 0, 0, "s")), send(query("COMMIT")), send(query("SELECT count(*) FROM t")), send(function(1574, 0, 0, "t"))},
+		"function call, limit":     {send(query("SELECT nextval('short'), nextval('short')")), send(function(1574, 0, 0, "short")), send(query("BEGIN READ ONLY")), send(function(1574, 0, 0, "s")), send(query("ROLLBACK")), send(function(1574, 0, 0, "s", "s")), send(function(1, 0, 0))},
+		"regclass elsewhere":       {send(query("SELECT count(*) FROM t WHERE id = 's'::regclass::oid::bigint"), query("SELECT to_regclass('s') IS NULL, 't'::regclass"), query("SELECT nextval('s'::regclass) FROM (SELECT 's'::regclass) q"))},
+		"not a sequence":           {send(query("SELECT nextval('t')"))},
+		"limit in a block":         {send(query("SELECT nextval('short'), nextval('short')"), query("BEGIN"), query("INSERT INTO t VALUES (1)"), query("SELECT nextval('short')"), query("SELECT nextval('s')"), query("COMMIT"), query("SELECT count(*) FROM t"))},
+		"limit in one string":      {send(query("SELECT nextval('short'), nextval('short')"), query("INSERT INTO t VALUES (1); SELECT nextval('short')"), query("SELECT count(*) FROM t"))},
+		"failed block":             {send(query("BEGIN"), query("SELECT 1/0"), query("SELECT nextval('s')"), query("ROLLBACK"), query("SELECT nextval('s')"))},
+		"insert":                   {send(query("INSERT INTO t VALUES (nextval('s'), 'a'), (nextval('s'), 'b') RETURNING id, v"), query("INSERT INTO t SELECT nextval('s'), 'c' RETURNING *"))},
+		"subquery and cte":         {send(query("SELECT (SELECT nextval('s')) + 1"), query("WITH x AS (SELECT nextval('s') AS id) INSERT INTO t SELECT id, 'q' FROM x RETURNING id"), query("SELECT a.n FROM (SELECT nextval('s') AS n) a"))},
+		"currval in where":         {send(query("INSERT INTO t VALUES (nextval('s'), 'a')"), query("SELECT id, v FROM t WHERE id = currval('s')"), query("UPDATE t SET v = 'z' WHERE id = lastval()"))},
+		"column names":             {send(query("SELECT nextval('s') FROM (SELECT 1) q"), query("SELECT nextval('s')::int LIMIT 1"), query("SELECT nextval('s') + 1, coalesce(nextval('s'), 1), (nextval('s'))"))},
+		"error position":           {send(query("SELECT nextval('s'), nosuch"), query("SELECT nextval('s'), 'é', nosuch"), query("SELECT 'é', nextval('s') +, 1"), query("INSERT INTO t VALUES (nextval('s'), nosuch)"))},
+		"syntax error":             {send(query("SELECT nextval('s'"), query("SELECT nextval('s') FRM t"))},
+		"explain":                  {send(query("EXPLAIN (COSTS OFF) SELECT nextval('s')"), query("SELECT nextval('s')"))},
+		"read":                     {send(query("SELECT last_value, is_called FROM s"), query("SELECT nextval('s')"), query("SELECT last_value, is_called FROM s"), query("SELECT s.last_value AS l FROM public.s"), query("SELECT is_called::text, last_value + 1 FROM s WHERE last_value > 0"))},
+		"copy end too late":        {flush(1, query("COPY t FROM STDIN")), exchange{messages: []pgproto3.FrontendMessage{&pgproto3.CopyData{Data: []byte("x\n")}}, answers: 2}, send(&pgproto3.CopyDone{}, query("SELECT nextval('s')"))},
+		"copy":                     {send(query("COPY (SELECT nextval('s'), 'x') TO STDOUT"))},
+		"create errors":            {send(query("CREATE SEQUENCE s"), query("CREATE SEQUENCE IF NOT EXISTS s"), query("CREATE SEQUENCE nosuch.s"), query("CREATE SEQUENCE t"), query("CREATE SEQUENCE x INCREMENT 0"), query("CREATE SEQUENCE x CACHE 0"), query("CREATE SEQUENCE x MINVALUE 5 START 1"), query("CREATE SEQUENCE x AS text"), query("CREATE SEQUENCE x AS nosuch"), query("CREATE SEQUENCE x INCREMENT 1 INCREMENT 2"), query("CREATE SEQUENCE x AS smallint MAXVALUE 40000"), query("CREATE SEQUENCE x START 99999999999999999999"), query("CREATE SEQUENCE x OWNED BY nosuch.c"), query("CREATE SEQUENCE x OWNED BY t"), query("CREATE TABLE s (a int)"), query("CREATE SEQUENCE x MINVALUE 9 MAXVALUE 9"))},
+		"rename":                   {send(query("ALTER SEQUENCE s RENAME TO r"), query("SELECT nextval('s')"), query("SELECT nextval('r')"), query("ALTER SEQUENCE r RENAME TO t"), query("ALTER TABLE r RENAME TO q"), query("SELECT nextval('q')"), query("ALTER SEQUENCE q SET SCHEMA nosuch"), query("CREATE SCHEMA other"), query("ALTER SEQUENCE q SET SCHEMA other"), query("SELECT nextval('q')"), query("SELECT nextval('other.q')"), query("SET search_path = other"), query("SELECT nextval('q')"), query("ALTER SEQUENCE q OWNER TO nosuch"), query("ALTER SEQUENCE q OWNER TO CURRENT_USER"))},
+		"search path":              {send(query("SET search_path = pg_catalog"), query("SELECT nextval('s')"), query("RESET search_path"), query("SELECT nextval('s')"), query("BEGIN"), query("SET LOCAL search_path = pg_catalog"), query("SELECT nextval('s')"), query("ROLLBACK"), query("SELECT nextval('s')"))},
+		"temporary":                {send(query("CREATE TEMP SEQUENCE s"), query("SELECT nextval('s')"), query("SELECT nextval('public.s')"), query("DROP SEQUENCE s"), query("SELECT nextval('s')"))},
+		"parameter other":          {send(parse("a", "SELECT nextval('s'), $1::int, $2"), describeS("a"), sync), send(bind("", "a", "42", "x"), execute("", 0), sync), send(bind("", "a", "x", "x"), execute("", 0), sync)},
+		"insert parameter":         {send(parse("a", "INSERT INTO t VALUES (nextval('s'), $1) RETURNING id, v"), describeS("a"), sync), send(bind("", "a", "x"), describeP(""), execute("", 0), sync), send(formats(bind("", "a", []byte("y")), []int16{1}, []int16{1, 0}), execute("", 0), sync), send(bind("", "a", nil), execute("", 0), sync)},
+		"insert parameter name":    {send(parse("a", "INSERT INTO t VALUES (nextval($1), $2) RETURNING id, v"), describeS("a"), sync), send(bind("", "a", "s", "x"), execute("", 0), sync), send(bind("", "a", "nosuch", "x"), execute("", 0), sync)},
+		"failed block extended":    {send(parse("a", "SELECT nextval('s')"), sync), send(query("BEGIN"), query("SELECT 1/0")), send(parse("", "SELECT nextval('s')"), sync), send(bind("", "a"), sync), send(describeS("a"), sync), send(closeS("a"), sync), send(parse("", "ROLLBACK"), bind("", ""), execute("", 0), sync)},
+		"pipeline undone":          {send(query("SELECT nextval('short'), nextval('short')")), send(parse("", "INSERT INTO t VALUES (1)"), bind("", ""), execute("", 0), parse("", "SELECT nextval('short')"), bind("", ""), execute("", 0), parse("", "SELECT 5"), bind("", ""), execute("", 0), sync), send(query("SELECT count(*) FROM t"))},
+		"pipeline undone insert":   {send(query("SELECT nextval('short'), nextval('short')")), send(parse("", "INSERT INTO t VALUES (1)"), bind("", ""), execute("", 0), parse("", "INSERT INTO t VALUES (nextval('short'))"), bind("", ""), execute("", 0), sync), send(query("SELECT count(*) FROM t"))},
+		"pipeline mixed":           {send(parse("", "INSERT INTO t VALUES (nextval('s'))"), bind("", ""), execute("", 0), parse("", "SELECT nextval('s'), currval('s')"), bind("", ""), describeP(""), execute("", 0), parse("", "SELECT id FROM t"), bind("", ""), execute("", 0), sync)},
+		"pipeline error first":     {send(parse("", "SELECT 1/0"), bind("", ""), execute("", 0), parse("a", "SELECT nextval('s')"), bind("", "a"), execute("", 0), sync), send(parse("a", "SELECT nextval('s')"), bind("", "a"), execute("", 0), sync)},
+		"read extended":            {send(parse("", "SELECT last_value, is_called FROM s"), bind("", ""), describeP(""), execute("", 0), sync), send(parse("", "SELECT last_value + $1 FROM s WHERE is_called = $2"), describeS(""), sync)},
+		"several in insert":        {send(parse("", "INSERT INTO t VALUES (nextval('s'), $1), (nextval('s'), $2), (currval('s'), 'c') RETURNING id"), bind("", "", "a", "b"), execute("", 0), sync)},
 	}
 )
 

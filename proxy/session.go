@@ -292,7 +292,7 @@ func (x *session) message(typ byte, body int) error {
 		return x.flush(body)
 	case wire.TypeFunctionCall:
 		x.batch.open = false
-		return x.forward(expectation{kind: typ}, body)
+		return x.functionCall(body)
 	case wire.TypeCopyDone, wire.TypeCopyFail:
 		x.batch.open = x.flight.copyIn() // else a Query's COPY, which needs no Sync
 		x.flight.push(expectation{kind: kindCopyEnd})

@@ -55,6 +55,18 @@ func encode(dst []byte, m pgproto3.BackendMessage) []byte {
 	return encoded
 }
 
+// AppendFunctionCallResponse appends the result of a FunctionCall, nil for NULL.
+func AppendFunctionCallResponse(dst, value []byte) []byte {
+	dst = append(dst, TypeFunctionCallResponse)
+	if value == nil {
+		dst = binary.BigEndian.AppendUint32(dst, 8)
+		return binary.BigEndian.AppendUint32(dst, 0xFFFFFFFF)
+	}
+	dst = binary.BigEndian.AppendUint32(dst, uint32(8+len(value)))
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(value)))
+	return append(dst, value...)
+}
+
 // AppendRowDescription appends a RowDescription message.
 func AppendRowDescription(dst []byte, fields []Field) []byte {
 	m := pgproto3.RowDescription{Fields: make([]pgproto3.FieldDescription, len(fields))}

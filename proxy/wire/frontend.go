@@ -121,6 +121,29 @@ func again(old, view string) string {
 	return strings.Clone(view)
 }
 
+// FunctionCall is a FunctionCall message. Its arguments point into the decoded body.
+type FunctionCall struct {
+	Function        uint32 // OID in pg_proc
+	ArgumentFormats []int16
+	Arguments       [][]byte // nil for NULL
+	ResultFormat    int16
+}
+
+// DecodeFunctionCall decodes a FunctionCall body.
+func DecodeFunctionCall(body []byte) (FunctionCall, error) {
+	d := decoder{body}
+	m := FunctionCall{Function: d.uint32(), ArgumentFormats: d.formats(nil)}
+	n := int(d.uint16())
+	if n*4 > len(d.rest) {
+		return FunctionCall{}, ErrFormat
+	}
+	for range n {
+		m.Arguments = append(m.Arguments, d.value())
+	}
+	m.ResultFormat = int16(d.uint16())
+	return m, d.end()
+}
+
 // DecodeTarget decodes the body of a Describe or Close: 'S' for a statement or 'P' for a portal, and its name.
 func DecodeTarget(body []byte) (kind byte, name string, err error) {
 	d := decoder{body}

@@ -112,6 +112,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add(AppendSASLInitial(nil, "A", nil)[HeaderLen:])
 	f.Add(AppendSASLInitial(nil, "A", []byte("x"))[HeaderLen:])
 	f.Fuzz(func(t *testing.T, body []byte) {
+		if m, err := DecodeFunctionCall(body); err == nil {
+			require.LessOrEqual(t, len(m.Arguments), len(body))
+		}
 		if m, err := DecodeParse(body); err == nil {
 			require.Equal(t, body, AppendParse(nil, m)[HeaderLen:])
 		}
