@@ -56,7 +56,7 @@ func TestCommandLineErrors(t *testing.T) {
 		"key in the file only by flag": {args: serve(), file: "config: other.yaml\n", says: []string{`"config"`}},
 		"key twice":                    {args: serve(), file: "namespace: a\nnamespace: b\n", says: []string{"line 2", `"namespace"`}},
 		"key without value":            {args: serve(), file: "upstream:\n", says: []string{"upstream", "no value"}},
-		"list":                         {args: serve(), file: "listen: [a, b]\n", says: []string{"listen", "plain value"}},
+		"list":                         {args: serve(), file: "namespace: [a, b]\n", says: []string{"namespace", "plain value"}},
 		"not YAML":                     {args: serve(), file: "namespace: \"a\n", says: []string{"line 1"}},
 		"not settings":                 {args: serve(), file: "- namespace\n", says: []string{"line 1"}},
 		"missing file":                 {args: serve("--config", "/nonexistent/n.yaml"), says: []string{"--config", "/nonexistent/n.yaml", "no such file"}},

@@ -39,7 +39,7 @@ func (x *session) authenticate(p *peer) (*auth.Credentials, error) {
 	case err == nil:
 		return credentials, nil
 	case errors.As(err, &refused):
-		log.Info("a client was refused", "user", x.user, "client", p.conn.RemoteAddr().String(), "reason", refused.Reason)
+		log.Info("a client was refused", "user", x.user, "client", p.address, "reason", refused.Reason)
 		return nil, refuse(p.conn, &wire.Error{Code: "28P01", Message: fmt.Sprintf("password authentication failed for user \"%s\"", x.user)})
 	case errors.As(err, &end):
 		return nil, refuse(p.conn, end.word)

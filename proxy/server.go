@@ -35,7 +35,7 @@ type Sequences interface {
 	List(ctx context.Context, database string) ([]sequencer.Entry, error)
 }
 
-// Config is what a Server needs. All fields but Standalone, PeerRole, Peers, TLS, Users and Limits are required.
+// Config is what a Server needs. All fields but Standalone, PeerRole, Peers, TLS, Users, ProxyProtocol and Limits are required.
 type Config struct {
 	Logger    *slog.Logger
 	Upstream  Upstream
@@ -49,6 +49,8 @@ type Config struct {
 	TLS *TLS
 	// Users are those who may log in. Nil: the upstream asks for passwords, and knows whose they are.
 	Users auth.Users
+	// ProxyProtocol: connections by TCP begin with a PROXY header, version 2.
+	ProxyProtocol bool
 	// DialTimeout bounds a session's connection to one host of the upstream, up to the host's first answer.
 	DialTimeout time.Duration
 	Limits      Limits
@@ -179,7 +181,7 @@ func (s *Server) handle(ctx context.Context, conn net.Conn) {
 	defer func() {
 		if r := recover(); r != nil {
 			// A defect of ours must not end other sessions.
-			s.cfg.Logger.Error("session failed", "client", conn.RemoteAddr().String(), "panic", fmt.Sprint(r), "stack", stack())
+			s.cfg.Logger.Error("session failed", "client", p.address, "panic", fmt.Sprint(r), "stack", stack())
 		}
 		closeGently(p.conn)
 	}()
@@ -189,15 +191,16 @@ func (s *Server) handle(ctx context.Context, conn net.Conn) {
 		return
 	}
 	if err != nil {
-		s.cfg.Logger.Debug("start-up failed", "client", conn.RemoteAddr().String(), "error", err)
+		s.cfg.Logger.Debug("start-up failed", "client", p.address, "error", err)
 		return
 	}
 	if start == nil { // a cancel request, or a client that left
 		return
 	}
+	s.cfg.Logger.Debug("session begins", "client", p.address, "user", start.user, "database", start.database)
 	err = s.run(ctx, p, start)
 	if err != nil {
-		s.cfg.Logger.Debug("session ended", "client", conn.RemoteAddr().String(), "error", err)
+		s.cfg.Logger.Debug("session ended", "client", p.address, "error", err)
 	}
 }
 

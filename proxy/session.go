@@ -42,6 +42,7 @@ type session struct {
 	cancel   context.CancelFunc
 	database string
 	user     string
+	address  string    // the client's, for the log
 	passed   bool      // its bytes are relayed unseen
 	loginBy  time.Time // when the login has to be over
 
@@ -110,7 +111,7 @@ func (s *Server) run(ctx context.Context, p *peer, st *start) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	x := &session{
-		srv: s, ctx: ctx, cancel: cancel, database: st.database, user: st.user,
+		srv: s, ctx: ctx, cancel: cancel, database: st.database, user: st.user, address: p.address,
 		client: p.conn, in: p.in, passed: st.replication, loginBy: time.Now().Add(startupTimeout),
 	}
 	x.flight.init(x.detach)
@@ -210,7 +211,7 @@ func (x *session) upstreamEnds(done chan<- error, err error) {
 func guard(x *session, part func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			x.srv.cfg.Logger.Error("session failed", "client", x.client.RemoteAddr().String(), "panic", r, "stack", stack())
+			x.srv.cfg.Logger.Error("session failed", "client", x.address, "panic", r, "stack", stack())
 			err = errors.New("panic")
 		}
 	}()

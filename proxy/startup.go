@@ -46,6 +46,11 @@ func (s *Server) startup(ctx context.Context, p *peer) (*start, error) {
 	if err := p.conn.SetDeadline(time.Now().Add(startupTimeout)); err != nil {
 		return nil, err
 	}
+	if s.cfg.ProxyProtocol && p.conn.LocalAddr().Network() == "tcp" {
+		if err := p.readHeader(); err != nil {
+			return nil, ignoreEOF(err)
+		}
+	}
 	st, err := s.firstPackets(ctx, p)
 	if st == nil || err != nil {
 		return nil, err

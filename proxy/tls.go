@@ -81,9 +81,26 @@ type peer struct {
 	conn    net.Conn // to read and write: encrypted once the client has asked for it
 	in      *wire.Reader
 	binding []byte // the channel binding of its encryption; nil when there is none
+	// address is the client's, for the log: the one that a PROXY header tells, or that the connection comes from.
+	address string
 }
 
-func newPeer(conn net.Conn) *peer { return &peer{conn: conn, in: wire.NewReader(conn, nil)} }
+func newPeer(conn net.Conn) *peer {
+	p := &peer{conn: conn, in: wire.NewReader(conn, nil), address: conn.RemoteAddr().String()}
+	if conn.RemoteAddr().Network() == "unix" {
+		p.address = "local" // the sockets of clients have no names
+	}
+	return p
+}
+
+// readHeader reads the PROXY header of a connection.
+func (p *peer) readHeader() error {
+	from, err := readHeader(p.conn)
+	if from != nil {
+		p.address = from.String()
+	}
+	return err
+}
 
 // encrypt carries out a handshake over what the client sent and sends next. The connection must have a deadline.
 func (p *peer) encrypt(ctx context.Context, t *TLS) error {

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -13,7 +15,8 @@ import (
 type fileValue struct {
 	key   string // nested keys joined by full stops
 	value string
-	items [][]fileValue // of a list, each a map of plain values; value is empty then
+	items [][]fileValue // of a list of maps of plain values; value is empty then
+	list  bool          // it is a list of plain values, joined by listSeparator
 	line  int           // from 1
 }
 
@@ -62,21 +65,10 @@ func flatten(values []fileValue, key string, node ast.Node) ([]fileValue, error)
 		}
 		return values, nil
 	case *ast.SequenceNode:
-		if key != policiesKey {
+		if key != policiesKey && !slices.Contains(listKeys, key) {
 			break
 		}
-		list := fileValue{key: key, items: [][]fileValue{}, line: line}
-		for _, node := range node.Values {
-			if _, ok := node.(ast.MapNode); !ok {
-				return nil, fmt.Errorf("line %d: %s: is not a list of maps, each as `- key: value`", node.GetToken().Position.Line, key)
-			}
-			item, err := flatten(nil, "", node)
-			if err != nil {
-				return nil, err
-			}
-			list.items = append(list.items, item)
-		}
-		return append(values, list), nil
+		return flattenList(values, key, node)
 	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.LiteralNode:
 		if key != "" {
 			return append(values, fileValue{key: key, value: text(node), line: line}), nil
@@ -90,6 +82,34 @@ func flatten(values []fileValue, key string, node ast.Node) ([]fileValue, error)
 		return nil, fmt.Errorf("line %d: is not a list of settings, each as `key: value`", line)
 	}
 	return nil, fmt.Errorf("line %d: %s is not a plain value", line, key)
+}
+
+// flattenList appends a list: of maps, or of plain values.
+func flattenList(values []fileValue, key string, node *ast.SequenceNode) ([]fileValue, error) {
+	list := fileValue{key: key, line: node.GetToken().Position.Line}
+	var plain []string
+	for _, node := range node.Values {
+		if _, ok := node.(ast.MapNode); ok && plain == nil {
+			item, err := flatten(nil, "", node)
+			if err != nil {
+				return nil, err
+			}
+			list.items = append(list.items, item)
+			continue
+		}
+		item, err := flatten(nil, key, node)
+		if err != nil {
+			return nil, err
+		}
+		if len(item) != 1 || item[0].key != key || item[0].items != nil || item[0].list || list.items != nil {
+			return nil, fmt.Errorf("line %d: %s: is a list of this and that", node.GetToken().Position.Line, key)
+		}
+		plain = append(plain, item[0].value)
+	}
+	if list.items == nil {
+		list.list, list.value = true, strings.Join(plain, listSeparator)
+	}
+	return append(values, list), nil
 }
 
 // text is a plain value as it was written, without quotes.

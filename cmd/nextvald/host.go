@@ -21,6 +21,7 @@ const lookAgain = time.Second
 type host struct {
 	network, address string
 	control          *pgconn.Config // logs in to this host alone
+	dialer           *net.Dialer
 
 	looks  singleflight.Group
 	mu     sync.Mutex
@@ -30,7 +31,7 @@ type host struct {
 
 // newHost is the host of a configuration that has several.
 func newHost(cfg *pgconn.Config, f *pgconn.FallbackConfig) *host {
-	h := &host{control: cfg.Copy()}
+	h := &host{control: cfg.Copy(), dialer: new(net.Dialer)}
 	h.network, h.address = pgconn.NetworkAddress(f.Host, f.Port)
 	h.control.Host, h.control.Port = f.Host, f.Port
 	// Sessions go to the upstream without TLS; the control connection is as they are.
@@ -103,8 +104,7 @@ func (h *host) seen(ctx context.Context) (spare bool, err error) {
 }
 
 func (h *host) dial(ctx context.Context, address string) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, h.network, address)
+	return h.dialer.DialContext(ctx, h.network, address)
 }
 
 // candidate is a host for one session.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"time"
@@ -58,15 +57,17 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 		return err
 	}
 	defer users.close()
-	listener, err := s.listenOn("listen", s.listen)
+	listeners, err := s.listenAll()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = listener.Close() }()
+	for _, l := range listeners {
+		defer func() { _ = l.Close() }()
+	}
 	var adminListener net.Listener
 	if s.admin != "" {
-		if adminListener, err = s.listenOn("admin", s.admin); err != nil {
-			return err
+		if adminListener, err = s.tcp.listen(s.admin); err != nil {
+			return s.fault("admin", err)
 		}
 		defer func() { _ = adminListener.Close() }()
 	}
@@ -76,7 +77,7 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	leasing := s.sequencerConfig()
-	leasing.Logger, leasing.MemberID = log, memberID(listener.Addr())
+	leasing.Logger, leasing.MemberID = log, memberID(listeners[0].Addr())
 	leasing.StoreTimeout, leasing.MaxOffline = s.storeTimeout, s.maxOffline
 	registry, err := sequencer.Open(ctx, store, leasing)
 	if err != nil {
@@ -90,7 +91,8 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 
 	cfg := proxy.Config{
 		Logger: log, Sequences: registry, TLS: clientTLS, Users: users.all(), DialTimeout: upstreamTimeout, Limits: s.limits,
-		PeerRole: s.peerRole, Peers: peerstore.NewCentre(registry, beneath(store), s.namespace),
+		ProxyProtocol: s.proxyProtocol,
+		PeerRole:      s.peerRole, Peers: peerstore.NewCentre(registry, beneath(store), s.namespace),
 	}
 	checks := []admin.Check{{Name: "store", Run: func(ctx context.Context) error { _, err := store.Feed(ctx); return err }}}
 	behind := "none"
@@ -100,6 +102,7 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 		cfg.Upstream, cfg.Standalone = proxy.Dialer(backend.Dial), true
 	} else {
 		behind = s.upstream.address
+		s.upstream.use(s.tcp)
 		reached, err := s.upstream.check(ctx)
 		if !reached {
 			return s.fault("upstream", err)
@@ -113,7 +116,7 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 
 	server := proxy.New(cfg)
 	running := &parts{}
-	running.add(func() error { return server.Serve(context.Background(), listener) }, func() error {
+	running.add(func() error { return serveAll(server, listeners) }, func() error {
 		bounded, cancel := context.WithTimeout(context.Background(), s.drainTimeout)
 		defer cancel()
 		if server.Shutdown(bounded) != nil {
@@ -127,9 +130,11 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 		}
 		return nil
 	}})
-	about := []any{"address", listener.Addr().String()}
+	about := []any{"address", addresses(listeners)}
 	if clientTLS == nil {
-		warnUnlessLoopback(log, "clients", listener.Addr())
+		for _, l := range listeners {
+			warnUnlessLoopback(log, "clients", l.Addr())
+		}
 	}
 	if adminListener != nil {
 		a := admin.New(admin.Config{Logger: log, Checks: checks, Stats: registry.Stats, Connections: server.Connections})
@@ -171,23 +176,21 @@ func (s *settings) fault(key string, err error) error {
 	return fmt.Errorf("%s: %w", s.origins[key], err)
 }
 
-func (s *settings) listenOn(key, address string) (net.Listener, error) {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) {
-			err = op.Err
-		}
-		return nil, s.fault(key, fmt.Errorf("cannot listen on %s: %w", address, err))
+// serveAll serves on all listeners until the server is shut down, or one of them fails.
+func serveAll(server *proxy.Server, listeners []net.Listener) error {
+	var group errgroup.Group
+	for _, l := range listeners {
+		group.Go(func() error {
+			err := server.Serve(context.Background(), l)
+			if err != nil {
+				for _, other := range listeners {
+					_ = other.Close() // so that all end, and the program with them
+				}
+			}
+			return err
+		})
 	}
-	return l, nil
-}
-
-func warnUnlessLoopback(log *slog.Logger, what string, addr net.Addr) {
-	if tcp, ok := addr.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
-		return
-	}
-	log.Warn("listening for "+what+" beyond this machine, without TLS: put it behind a network that you trust", "address", addr.String())
+	return group.Wait()
 }
 
 // parts run beside each other, and all stop when one does.

@@ -23,22 +23,24 @@ import (
 
 // settings is how serve is told to run.
 type settings struct {
-	listen       string
-	upstream     *upstream // nil: standalone
-	store        storeURL
-	namespace    string
-	admin        string // empty: none
-	tls          proxy.TLSFiles
-	auth         string // relay or scram
-	users        string // file; empty: none
-	authQuery    string // empty: none
-	logLevel     slog.Level
-	logFormat    string
-	storeTimeout time.Duration
-	maxOffline   time.Duration
-	peerRole     string
-	drainTimeout time.Duration
-	limits       proxy.Limits
+	listen        []string
+	tcp           tcpOptions
+	proxyProtocol bool
+	upstream      *upstream // nil: standalone
+	store         storeURL
+	namespace     string
+	admin         string // empty: none
+	tls           proxy.TLSFiles
+	auth          string // relay or scram
+	users         string // file; empty: none
+	authQuery     string // empty: none
+	logLevel      slog.Level
+	logFormat     string
+	storeTimeout  time.Duration
+	maxOffline    time.Duration
+	peerRole      string
+	drainTimeout  time.Duration
+	limits        proxy.Limits
 	// How values are leased: by the first of policies that matches, else by policy.
 	policy           sequencer.Policy
 	policies         []sequencer.PolicyRule
@@ -61,9 +63,18 @@ type setting struct {
 
 // The order is that of the help.
 var table = []setting{
-	{"listen", "127.0.0.1:6432", "`ADDRESS` to serve clients on", func(s *settings, v string) error {
-		s.listen = v
-		return checkAddress(v)
+	{"listen", "127.0.0.1:6432", "`ADDRESS` to serve clients on, or unix:FOLDER for a socket there; may be given more than once", func(s *settings, v string) error {
+		s.listen = strings.Split(v, listSeparator)
+		for _, address := range s.listen {
+			if err := checkListen(address); err != nil {
+				return err
+			}
+		}
+		return nil
+	}},
+	{"proxy_protocol", "false", "`BOOLEAN`: connections by TCP begin with a PROXY header, version 2 (true, false)", func(s *settings, v string) error {
+		s.proxyProtocol = v == "true"
+		return oneOf(v, "true", "false")
 	}},
 	{"upstream", "", "`URL` of the PostgreSQL behind, postgres://USER:PASSWORD@HOST:PORT/DATABASE (none: a sequence server)",
 		func(s *settings, v string) (err error) {
@@ -130,6 +141,10 @@ var table = []setting{
 		func(s *settings) *time.Duration { return &s.drainTimeout }),
 	durationSetting("client_idle_timeout", "0s", 0, "`DURATION` that a session may wait for its client outside of a transaction (0s: for ever)",
 		func(s *settings) *time.Duration { return &s.limits.ClientIdle }),
+	durationSetting("tcp_keepalive", "1m", 0, "`DURATION` of silence before a peer by TCP is asked whether it is still there (0s: never)",
+		func(s *settings) *time.Duration { return &s.tcp.keepAlive }),
+	durationSetting("tcp_user_timeout", "0s", 0, "`DURATION` for which a peer by TCP may leave data unacknowledged (0s: what the system says)",
+		func(s *settings) *time.Duration { return &s.tcp.userTimeout }),
 	{"max_connections", "0", "`NUMBER` of clients at once (0: any)", func(s *settings, v string) (err error) {
 		s.limits.MaxConnections, err = strconv.Atoi(v)
 		if err != nil || s.limits.MaxConnections < 0 {
@@ -201,6 +216,12 @@ func oneOf(v string, values ...string) error {
 	return nil
 }
 
+// listKeys are the settings that may be given more than once: as flags, and as lists in the file. In a variable, and in the
+// value that set gets, their values are joined by listSeparator.
+var listKeys = []string{"listen"}
+
+const listSeparator = ","
+
 // policiesKey names the policies by patterns of names. They are a list, so they are a key of the file only.
 const policiesKey = "sequences.policies"
 
@@ -226,7 +247,11 @@ func addFlags(cmd *cobra.Command, keys ...string) {
 	flags.SortFlags = false
 	flags.String(configKey, "", "YAML `FILE` of settings")
 	for _, s := range table {
-		if len(keys) == 0 || slices.Contains(keys, s.key) {
+		switch {
+		case len(keys) > 0 && !slices.Contains(keys, s.key):
+		case slices.Contains(listKeys, s.key):
+			flags.StringArray(flagName(s.key), strings.Split(s.value, listSeparator), s.usage)
+		default:
 			flags.String(flagName(s.key), s.value, s.usage)
 		}
 	}
@@ -246,7 +271,15 @@ func readSettings(cmd *cobra.Command, environ []string) (*settings, error) {
 		if f == nil || !f.Changed {
 			return written{}, false
 		}
-		return written{f.Value.String(), "--" + f.Name}, true
+		value := f.Value.String()
+		if slices.Contains(listKeys, key) {
+			values, err := cmd.Flags().GetStringArray(f.Name)
+			if err != nil {
+				return written{}, false // it is one
+			}
+			value = strings.Join(values, listSeparator)
+		}
+		return written{value, "--" + f.Name}, true
 	}
 	s := &settings{origins: map[string]string{}}
 	values := map[string]written{}
@@ -355,14 +388,16 @@ func readFile(file written) (found map[string]written, policies []sequencer.Poli
 	found = map[string]written{}
 	for _, v := range values {
 		switch known := slices.ContainsFunc(table, func(s setting) bool { return s.key == v.key }); {
-		case v.key == policiesKey && v.items != nil:
+		case v.key == policiesKey && (v.items != nil || v.list && v.value == ""):
 			if policies, err = readPolicies(v.items); err != nil {
 				return nil, nil, fmt.Errorf("%s: %s: %w", file.value, v.key, err)
 			}
 		case v.key == policiesKey:
-			return nil, nil, fmt.Errorf("%s: line %d: %s is not a list", file.value, v.line, v.key)
+			return nil, nil, fmt.Errorf("%s: line %d: %s is not a list of maps, each as `- key: value`", file.value, v.line, v.key)
 		case !known:
 			return nil, nil, fmt.Errorf("%s: line %d: there is no setting %q", file.value, v.line, v.key)
+		case v.items != nil:
+			return nil, nil, fmt.Errorf("%s: line %d: %s is not a plain value", file.value, v.line, v.key)
 		}
 		found[v.key] = written{v.value, file.value + ": " + v.key}
 	}

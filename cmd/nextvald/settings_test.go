@@ -39,7 +39,7 @@ func read(t *testing.T, file string, environ []string, args ...string) (*setting
 func TestDefaults(t *testing.T) {
 	s, err := read(t, "", nil)
 	require.NoError(t, err)
-	assert.Equal(t, "127.0.0.1:6432", s.listen)
+	assert.Equal(t, []string{"127.0.0.1:6432"}, s.listen)
 	assert.Equal(t, "127.0.0.1:6480", s.admin)
 	assert.Equal(t, "bolt:./nextvald-data/nextvald.db", s.store.text)
 	assert.Equal(t, "default", s.namespace)
@@ -87,7 +87,7 @@ func TestEverySettingInEveryPlace(t *testing.T) {
 	values := map[string]string{
 		"listen": "localhost:1", "upstream": "postgres://u:p@h/d?sslmode=disable", "store": "memory:", "namespace": "n", "admin": "",
 		"log_level": "warn", "log_format": "json", "store_timeout": "90s", "max_offline": "24h", "upstream_sequences": "virtual", "peer_role": "sidecar",
-		"drain_timeout": "1m", "client_idle_timeout": "2h", "max_connections": "77",
+		"drain_timeout": "1m", "client_idle_timeout": "2h", "max_connections": "77", "proxy_protocol": "true", "tcp_keepalive": "3m", "tcp_user_timeout": "4m",
 		"sequences.cache_one": "cached", "sequences.default_source": "store", "sequences.mode": "strict", "sequences.buffer_seconds": "2.5",
 		"sequences.min_threshold": "7", "sequences.min_lease": "11", "sequences.max_lease": "1300", "sequences.lease_seconds": "17",
 		"tls_cert": "c.pem", "tls_key": "k.pem", "tls_client_ca": "ca.pem",
@@ -103,7 +103,7 @@ func TestEverySettingInEveryPlace(t *testing.T) {
 	}
 	check := func(t *testing.T, s *settings, err error) {
 		require.NoError(t, err)
-		assert.Equal(t, "localhost:1", s.listen)
+		assert.Equal(t, []string{"localhost:1"}, s.listen)
 		require.NotNil(t, s.upstream)
 		assert.Equal(t, "h:5432", s.upstream.address)
 		assert.Equal(t, "memory:", s.store.text)
@@ -117,6 +117,8 @@ func TestEverySettingInEveryPlace(t *testing.T) {
 		assert.Equal(t, 24*time.Hour, s.maxOffline)
 		assert.Equal(t, "sidecar", s.peerRole)
 		assert.Equal(t, time.Minute, s.drainTimeout)
+		assert.True(t, s.proxyProtocol)
+		assert.Equal(t, tcpOptions{3 * time.Minute, 4 * time.Minute}, s.tcp)
 		assert.Equal(t, proxy.Limits{MaxConnections: 77, ClientIdle: 2 * time.Hour}, s.limits)
 	}
 	t.Run("file", func(t *testing.T) { s, err := read(t, file, nil); check(t, s, err) })
@@ -183,6 +185,42 @@ func TestNestedKeysJoin(t *testing.T) {
 	}, values)
 }
 
+func TestListsOfPlainValues(t *testing.T) {
+	want := []string{"127.0.0.1:1", "unix:/run/nextvald", "[::1]:2"}
+	for name, read := range map[string]func() (*settings, error){
+		"flags": func() (*settings, error) {
+			return read(t, "", []string{"NEXTVALD_LISTEN=h:9"}, "--listen", want[0], "--listen", want[1], "--listen", want[2])
+		},
+		"variable": func() (*settings, error) {
+			return read(t, "listen: h:9", []string{"NEXTVALD_LISTEN=" + strings.Join(want, ",")})
+		},
+		"file": func() (*settings, error) {
+			return read(t, "listen:\n  - 127.0.0.1:1\n  - unix:/run/nextvald\n  - '[::1]:2'\n", nil)
+		},
+		"flow": func() (*settings, error) {
+			return read(t, "listen: ['127.0.0.1:1', 'unix:/run/nextvald', '[::1]:2']", nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := read()
+			require.NoError(t, err)
+			assert.Equal(t, want, s.listen)
+		})
+	}
+	for file, says := range map[string]string{
+		"namespace: [a, b]":    "namespace is not a plain value",
+		"listen: []":           `"" is not an address`,
+		"listen: [a, {b: c}]":  "a list of this and that",
+		"listen: [{b: c}, a]":  "a list of this and that",
+		"listen: [[a]]":        "a list of this and that",
+		"listen: [a:1, unix:]": "needs a folder",
+		"listen: ['unix:/" + strings.Repeat("x", 100) + "']": "107 bytes at most",
+	} {
+		_, err := read(t, file, nil)
+		assert.ErrorContains(t, err, says, file)
+	}
+}
+
 func TestPolicies(t *testing.T) {
 	s, err := read(t, `
 sequences:
@@ -203,7 +241,7 @@ func TestPoliciesThatAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"not a list":     {"sequences: {policies: strict}", "line 1: sequences.policies is not a list"},
 		"a map":          {"sequences:\n  policies:\n    match: x", `line 3: there is no setting "sequences.policies.match"`},
-		"a plain item":   {"sequences:\n  policies:\n    - x", "line 3: sequences.policies: is not a list of maps"},
+		"a plain item":   {"sequences:\n  policies:\n    - x", "line 3: sequences.policies is not a list of maps"},
 		"without match":  {"sequences: {policies: [{mode: strict}]}", "a policy has no match"},
 		"bad pattern":    {"sequences: {policies: [{match: '[a'}]}", `line 1: the pattern "[a" is malformed`},
 		"unknown key":    {"sequences:\n  policies:\n    - match: a\n      speed: 1", `line 4: unrecognized parameter "nextvald.speed"`},

@@ -78,6 +78,13 @@ func parseCause(err error) error {
 	return errors.New("it is malformed (special characters in a password are percent-encoded)")
 }
 
+// use sets how connections notice that their server is gone.
+func (u *upstream) use(o tcpOptions) {
+	for _, h := range u.hosts {
+		h.dialer = o.dialer()
+	}
+}
+
 // Hosts implements proxy.Upstream: the hosts as the URL has them; then those that its target_session_attrs takes only for
 // want of better ones.
 func (u *upstream) Hosts() iter.Seq[proxy.Host] {

@@ -107,7 +107,7 @@ func (c Command) Run(t testing.TB) Result {
 
 // Process is a `nextvald serve` that serves.
 type Process struct {
-	Address string // of clients, host:port
+	Address string // of clients, the first, host:port
 	Admin   string // of health checks, host:port; empty when there is none
 
 	t    testing.TB
@@ -173,7 +173,7 @@ func (c Command) TryStart(t testing.TB) (*Process, error) {
 	})
 	select {
 	case line := <-ready:
-		p.Address = addressField.FindStringSubmatch(line)[1]
+		p.Address, _, _ = strings.Cut(addressField.FindStringSubmatch(line)[1], ",")
 		if m := adminField.FindStringSubmatch(line); m != nil {
 			p.Admin = m[1]
 		}
