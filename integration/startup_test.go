@@ -93,7 +93,7 @@ func TestCommandLineErrors(t *testing.T) {
 		"upstream of another kind":  {args: serve("--upstream", "mysql://u:hunter2@h/d"), says: []string{"--upstream", "postgres://"}},
 		"malformed upstream":        {args: serve("--upstream", "postgres://u:hunter2@h:x/d"), says: []string{"--upstream"}},
 		"bad upstream option":       {args: serve("--upstream", "postgres://u:hunter2@h/d?sslmode=maybe"), says: []string{"--upstream", "sslmode"}},
-		"upstream with TLS":         {args: serve("--upstream", "postgres://u:hunter2@h/d?sslmode=require"), says: []string{"--upstream", "TLS"}},
+		"no such authority":         {args: serve("--upstream", "postgres://u:hunter2@h/d?sslrootcert=/nonexistent/ca.pem"), says: []string{"--upstream", "CA file"}},
 		"bad session attribute":     {args: serve("--upstream", "postgres://u:hunter2@h,i/d?target_session_attrs=good"), says: []string{"--upstream", "malformed"}},
 		"ports of fewer hosts":      {args: serve("--upstream", "postgres://u:hunter2@/d?host=h,i,j&port=1,2"), says: []string{"--upstream", "malformed"}},
 		"malformed upstream in env": {args: serve(), env: []string{"NEXTVALD_UPSTREAM=hunter2"}, says: []string{"NEXTVALD_UPSTREAM"}},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -20,6 +21,7 @@ const lookAgain = time.Second
 // host is one server of the upstream.
 type host struct {
 	network, address string
+	encryption       encryption
 	control          *pgconn.Config // logs in to this host alone
 	dialer           *net.Dialer
 
@@ -34,9 +36,15 @@ func newHost(cfg *pgconn.Config, f *pgconn.FallbackConfig) *host {
 	h := &host{control: cfg.Copy(), dialer: new(net.Dialer)}
 	h.network, h.address = pgconn.NetworkAddress(f.Host, f.Port)
 	h.control.Host, h.control.Port = f.Host, f.Port
-	// Sessions go to the upstream without TLS; the control connection is as they are.
-	h.control.TLSConfig, h.control.Fallbacks = nil, nil
+	h.control.TLSConfig, h.control.Fallbacks = f.TLSConfig, nil
+	h.encryption = encryption{ways: []*tls.Config{f.TLSConfig}, direct: cfg.SSLNegotiation == "direct"}
 	return h
+}
+
+// orElse adds a way to connect to the host, for when those before fail.
+func (h *host) orElse(f *pgconn.FallbackConfig) {
+	h.control.Fallbacks = append(h.control.Fallbacks, f)
+	h.encryption.ways = append(h.encryption.ways, f.TLSConfig)
 }
 
 // choosy reports whether target_session_attrs asks for more than a server that answers.
@@ -104,7 +112,7 @@ func (h *host) seen(ctx context.Context) (spare bool, err error) {
 }
 
 func (h *host) dial(ctx context.Context, address string) (net.Conn, error) {
-	return h.dialer.DialContext(ctx, h.network, address)
+	return h.encryption.dial(ctx, h.dialer, h.network, address)
 }
 
 // candidate is a host for one session.

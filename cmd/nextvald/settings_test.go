@@ -264,7 +264,7 @@ func TestRefusedURLsKeepTheirPassword(t *testing.T) {
 	for _, url := range []string{
 		"hunter2", "mysql://u:hunter2@h/d", "postgres://u:hunter2@h:abc/d", "postgres://u:hunter2@h:99999/d", "postgres://u:hunter2@[::1/d",
 		"postgres://u:%zzhunter2@h/d", "postgres://u:1/hunter2@h/d%zz", "postgres://h/d?password=hunter2&sslmode=x", "postgres://h/d?password=hunter2%zz",
-		"postgres://u:hunter2@h/d?connect_timeout=x", "postgres://u:hunter2@h/d?sslmode=require",
+		"postgres://u:hunter2@h/d?connect_timeout=x", "postgres://u:hunter2@h/d?sslrootcert=/nonexistent/ca.pem",
 		"postgres://u:a hunter2@h/d",
 	} {
 		t.Run(url, func(t *testing.T) {
@@ -293,3 +293,24 @@ func TestOneLine(t *testing.T) {
 type testError string
 
 func (e testError) Error() string { return string(e) }
+
+func TestAnAuthorityIsNotNamedInVain(t *testing.T) {
+	t.Setenv("PGSSLMODE", "")
+	t.Setenv("PGSSLROOTCERT", "")
+	for in, want := range map[string]string{
+		"postgres://u@h/d":                                 "",
+		"postgres://u@h/d?sslrootcert=ca.pem":              "&sslmode=verify-full",
+		"postgres://u@h1:1,h2:2/d?sslrootcert=ca.pem":      "&sslmode=verify-full",
+		"postgres://u@h/d?sslmode=require&sslrootcert=ca":  "",
+		"postgres://u@h/d?sslrootcert=ca.pem&sslmode=":     "",
+		"postgres://u@h/d?sslrootcert=ca.pem&ssl=true":     "",
+		"postgres://u@h/d?connect_timeout=3&sslmode=allow": "",
+	} {
+		assert.Equal(t, in+want, verified(in))
+	}
+	t.Setenv("PGSSLROOTCERT", "ca.pem")
+	assert.Equal(t, "postgres://u@h/d?sslmode=verify-full", verified("postgres://u@h/d"))
+	assert.Equal(t, "postgres://u@h/d?sslmode=verify-full", verified("postgres://u@h/d?"))
+	t.Setenv("PGSSLMODE", "prefer")
+	assert.Equal(t, "postgres://u@h/d", verified("postgres://u@h/d"))
+}

@@ -36,7 +36,7 @@ func parseUpstream(v string) (*upstream, error) {
 	if !strings.HasPrefix(v, "postgres://") && !strings.HasPrefix(v, "postgresql://") {
 		return nil, errors.New("is not a URL such as postgres://user@host:5432/database")
 	}
-	cfg, err := pgconn.ParseConfig(v)
+	cfg, err := pgconn.ParseConfig(verified(v))
 	if err != nil {
 		return nil, fmt.Errorf("is not a PostgreSQL URL: %w", parseCause(err))
 	}
@@ -46,21 +46,14 @@ func parseUpstream(v string) (*upstream, error) {
 		cfg.RuntimeParams["application_name"] = "nextvald"
 	}
 	var addresses []string
-	plain := map[*host]bool{}
-	// A host comes several times in a row where TLS is optional.
+	// A host comes twice in a row where TLS is optional.
 	for _, f := range append([]*pgconn.FallbackConfig{{Host: cfg.Host, Port: cfg.Port, TLSConfig: cfg.TLSConfig}}, cfg.Fallbacks...) {
 		h := newHost(cfg, f)
 		if n := len(u.hosts); n > 0 && u.hosts[n-1].address == h.address {
-			h = u.hosts[n-1]
-		} else {
-			u.hosts, addresses = append(u.hosts, h), append(addresses, h.address)
+			u.hosts[n-1].orElse(f)
+			continue
 		}
-		plain[h] = plain[h] || f.TLSConfig == nil
-	}
-	for _, h := range u.hosts {
-		if !plain[h] {
-			return nil, errors.New("asks for TLS to the upstream, which is not supported yet: use sslmode=disable or prefer")
-		}
+		u.hosts, addresses = append(u.hosts, h), append(addresses, h.address)
 	}
 	u.address = strings.Join(addresses, ",")
 	return u, nil

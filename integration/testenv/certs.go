@@ -38,12 +38,15 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Issue makes a certificate with a common name, for clients and for servers on localhost and 127.0.0.1, and its key.
-func (a *Authority) Issue(commonName string) (certFile, keyFile string) {
+// Issue makes a certificate with a common name, for clients and for servers of the given names (localhost and 127.0.0.1 when
+// there are none), and its key.
+func (a *Authority) Issue(commonName string, hosts ...string) (certFile, keyFile string) {
 	a.t.Helper()
 	template := certificate(commonName)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	template.DNSNames, template.IPAddresses = []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1)}
+	if template.DNSNames = hosts; len(hosts) == 0 {
+		template.DNSNames, template.IPAddresses = []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1)}
+	}
 	key := newKey(a.t)
 	cert := a.sign(template, a.cert, key)
 	encoded, err := x509.MarshalPKCS8PrivateKey(key)
