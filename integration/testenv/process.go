@@ -28,6 +28,9 @@ const (
 	stopTimeout = 30 * time.Second
 )
 
+// Plain builds nextvald as its users do, without the race detector, for those who measure. It is set before the first use.
+var Plain bool
+
 // Binary builds nextvald, once per test program, with the race detector, and returns its path.
 func Binary(t testing.TB) string {
 	t.Helper()
@@ -44,7 +47,11 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(folder, "nextvald")
-	out, err := exec.Command("go", "build", "-race", "-o", path, "github.com/nextvald/nextvald/cmd/nextvald").CombinedOutput()
+	args := []string{"build", "-o", path}
+	if !Plain {
+		args = append(args, "-race")
+	}
+	out, err := exec.Command("go", append(args, "github.com/nextvald/nextvald/cmd/nextvald")...).CombinedOutput()
 	if err != nil {
 		return "", errors.Join(errors.New("cannot build nextvald: "+string(out)), os.RemoveAll(folder))
 	}
@@ -223,6 +230,9 @@ func (p *Process) Signal(s syscall.Signal) {
 		p.t.Fatal(err)
 	}
 }
+
+// Pid is the id of the process.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // Stop ends the process by SIGTERM. The test fails unless it exits with code 0 in time.
 func (p *Process) Stop() {
