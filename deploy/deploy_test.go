@@ -150,3 +150,26 @@ func TestDockerfile(t *testing.T) {
 	assert.Regexp(t, `^[1-9]\d*:[1-9]\d*$`, user, "runs as root")
 	assert.Equal(t, `["/usr/local/bin/nextvald"]`, entry)
 }
+
+// What systemd would start gets as far as serving, with a file of settings in the place of its own.
+func TestSystemdUnit(t *testing.T) {
+	text, err := os.ReadFile("nextvald.service")
+	require.NoError(t, err)
+	unit := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(key, "#") {
+			unit[key] = value
+		}
+	}
+	command := strings.Fields(unit["ExecStart"])
+	require.Equal(t, []string{"/usr/local/bin/nextvald", "serve", "--config", "/etc/nextvald/nextvald.yaml"}, command)
+	assert.Equal(t, "notify", unit["Type"])
+	assert.Equal(t, "/bin/kill -HUP $MAINPID", unit["ExecReload"])
+	file := filepath.Join(t.TempDir(), "nextvald.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("store: \"memory:\"\n"), 0o600))
+	testenv.Start(t, "--config", file).Stop()
+	if path, err := exec.LookPath("systemd-analyze"); err == nil {
+		out, err := exec.Command(path, "verify", "--man=no", "nextvald.service").CombinedOutput()
+		assert.NotContains(t, string(out), "Unknown key", err)
+	}
+}

@@ -35,17 +35,19 @@ func (l *startLog) started() {
 	l.kept = nil
 }
 
-// newLogger makes the program's log. What libraries say by package log goes there too, for the curious.
-func newLogger(w io.Writer, s *settings) *slog.Logger {
-	logger := slog.New(newHandler(w, s))
+// newLogger makes the program's log, whose level may change. What libraries say by package log goes there too, for the
+// curious.
+func newLogger(w io.Writer, s *settings, level *slog.LevelVar) *slog.Logger {
+	level.Set(s.logLevel)
+	logger := slog.New(newHandler(w, s.logFormat, level))
 	stdlog.SetFlags(0)
 	stdlog.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer())
 	return logger
 }
 
-func newHandler(w io.Writer, s *settings) slog.Handler {
-	options := &slog.HandlerOptions{Level: s.logLevel}
-	if s.logFormat == "json" {
+func newHandler(w io.Writer, format string, level slog.Leveler) slog.Handler {
+	options := &slog.HandlerOptions{Level: level}
+	if format == "json" {
 		return slog.NewJSONHandler(w, options)
 	}
 	return slog.NewTextHandler(w, options)

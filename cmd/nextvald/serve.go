@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -30,33 +35,42 @@ func serveCommand(environ []string, stderr io.Writer) *cobra.Command {
 		Short: "Serve clients until SIGTERM or SIGINT",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := readSettings(cmd, environ)
+			read := func() (*settings, error) { return readSettings(cmd, environ) }
+			s, err := read()
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), s, stderr)
+			return serve(cmd.Context(), s, read, stderr)
 		},
 	}
 	addFlags(cmd)
 	return cmd
 }
 
-// serve runs a nextvald until ctx is done. An error before it serves is the only thing that is written to stderr.
-func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
-	out := newStartLog(stderr)
-	log := newLogger(out, s)
+// serve runs a nextvald until ctx is done. An error before it serves is the only thing that is written to stderr. read reads
+// the settings again.
+func serve(ctx context.Context, s *settings, read func() (*settings, error), stderr io.Writer) (err error) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	out, level := newStartLog(stderr), new(slog.LevelVar)
+	log := newLogger(out, s, level)
+	again := &reloads{log: log, read: read, current: s}
+	again.add("log level", func(s *settings) error { level.Set(s.logLevel); return nil }, "log_level")
 
 	var clientTLS *proxy.TLS
 	if s.tls.Cert != "" {
 		if clientTLS, err = proxy.LoadTLS(s.tls); err != nil {
 			return s.fault("tls_cert", err)
 		}
+		again.add("TLS files", func(*settings) error { return clientTLS.Reload() })
 	}
 	users, err := s.openUsers()
 	if err != nil {
 		return err
 	}
 	defer users.close()
+	again.add("users", func(*settings) error { return users.reload() })
 	listeners, err := s.listenAll()
 	if err != nil {
 		return err
@@ -114,13 +128,22 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 		checks = append(checks, admin.Check{Name: "upstream", Run: s.upstream.ready})
 	}
 
+	again.add("policies", func(s *settings) error { return registry.Tune(s.sequencerConfig()) }, tunable()...)
+
 	server := proxy.New(cfg)
+	again.add("limits", func(s *settings) error { server.SetLimits(s.limits); return nil }, "max_connections", "client_idle_timeout")
+	var drainTimeout atomic.Int64
+	drainTimeout.Store(int64(s.drainTimeout))
+	again.add("drain timeout", func(s *settings) error { drainTimeout.Store(int64(s.drainTimeout)); return nil }, "drain_timeout")
 	running := &parts{}
+	stopped := make(chan struct{})
+	running.add(func() error { return again.serve(hangups, stopped) }, func() error { close(stopped); return nil })
 	running.add(func() error { return serveAll(server, listeners) }, func() error {
-		bounded, cancel := context.WithTimeout(context.Background(), s.drainTimeout)
+		within := time.Duration(drainTimeout.Load())
+		bounded, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
 		if server.Shutdown(bounded) != nil {
-			log.Warn("sessions did not end in time and were cut off", "drain_timeout", s.drainTimeout)
+			log.Warn("sessions did not end in time and were cut off", "drain_timeout", within)
 		}
 		return nil
 	})
@@ -149,7 +172,11 @@ func serve(ctx context.Context, s *settings, stderr io.Writer) (err error) {
 	about = append(about, "upstream", behind, "store", s.store.text, "namespace", s.namespace, "version", version())
 	log.Info("nextvald is ready", about...)
 	out.started()
-	defer context.AfterFunc(ctx, func() { log.Info("nextvald stops") })()
+	notify(log, daemon.SdNotifyReady)
+	defer context.AfterFunc(ctx, func() {
+		log.Info("nextvald stops")
+		notify(log, daemon.SdNotifyStopping)
+	})()
 	return running.run(ctx)
 }
 

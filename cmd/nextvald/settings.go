@@ -48,6 +48,8 @@ type settings struct {
 
 	// origins says, by key, where a value was written, as an error about it names it.
 	origins map[string]string
+	// texts are the values as they were written, by key. That of policiesKey is for comparisons only.
+	texts map[string]string
 }
 
 // setting is one row of the table that flags, environment and file are read by. Its key is that of the file, nested keys
@@ -281,7 +283,7 @@ func readSettings(cmd *cobra.Command, environ []string) (*settings, error) {
 		}
 		return written{value, "--" + f.Name}, true
 	}
-	s := &settings{origins: map[string]string{}}
+	s := &settings{origins: map[string]string{}, texts: map[string]string{}}
 	values := map[string]written{}
 	if file, ok := first(configKey, flagged, env.get); ok {
 		if values, s.policies, err = readFile(file); err != nil {
@@ -296,8 +298,9 @@ func readSettings(cmd *cobra.Command, environ []string) (*settings, error) {
 		if err := row.set(s, w.value); err != nil {
 			return nil, fmt.Errorf("%s: %w", w.origin, err)
 		}
-		s.origins[row.key] = w.origin
+		s.origins[row.key], s.texts[row.key] = w.origin, w.value
 	}
+	s.texts[policiesKey] = fmt.Sprint(s.policies)
 	return s, s.checkTogether()
 }
 
@@ -320,6 +323,15 @@ func (s *settings) checkTogether() error {
 		return s.fault("auth_query", errors.New("needs an upstream to ask"))
 	}
 	return nil
+}
+
+// tunable are the keys that sequencerConfig takes.
+func tunable() []string {
+	keys := []string{policiesKey, "sequences.cache_one"}
+	for _, d := range sequencer.DefaultPolicy().Settings() {
+		keys = append(keys, "sequences."+d.Key)
+	}
+	return keys
 }
 
 // sequencerConfig is how values are leased.

@@ -54,6 +54,14 @@ func (u *users) Secret(ctx context.Context, user string) (*auth.Secret, error) {
 	return nil, nil
 }
 
+// reload reads the file again.
+func (u *users) reload() error {
+	if u.file == nil {
+		return nil
+	}
+	return u.file.Reload()
+}
+
 func (u *users) close() {
 	if u.query != nil {
 		u.query.close()
