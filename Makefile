@@ -29,7 +29,7 @@ bench: ## compare with PostgreSQL, PgBouncer and a program that only answers, fo
 	$(SERVERS) $(GO) test -count=1 -v -timeout 0 ./integration/bench -rounds 5 -length 3s -clients 1,8,64 -idle 5000 -bulk 100
 
 peers: ## measure what sidecars hand out from memory, and what costs a request to the centre or the store
-	$(GO) test -count=1 -v -timeout 60m -run '^TestShares$$' ./sequencer/peerstore -args -peers.sequences 10000 -peers.rate 50000 -peers.minutes 10 -peers.warmup 5
+	$(GO) test -count=1 -v -timeout 60m -run '^TestShares$$' ./sequencer/peerstore -args -peers.sequences 10000 -peers.rate 50000 -peers.minutes 5
 
 lint: ## check formatting, vet, staticcheck and the import directions
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \

@@ -42,19 +42,21 @@ func (d *deaf) Read(p []byte) (int, error) {
 func TestLostAnswers(t *testing.T) {
 	backing := memstore.New()
 	c := startCentre(t, backing, "default", "127.0.0.1:0", quick)
-	word, reachable := "", true
+	var word atomic.Pointer[string] // nil: there is no way to the centre
+	word.Store(new(string))
 	store, err := peerstore.Open(ctx(t), peerstore.Config{
 		URL: c.url(role), Namespace: "default",
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if !reachable {
+			deafTo := word.Load()
+			if deafTo == nil {
 				return nil, io.ErrClosedPipe
 			}
 			var d net.Dialer
 			conn, err := d.DialContext(ctx, network, address)
-			if err != nil || word == "" {
+			if err != nil || *deafTo == "" {
 				return conn, err
 			}
-			return &deaf{Conn: conn, word: word}, nil
+			return &deaf{Conn: conn, word: *deafTo}, nil
 		},
 	})
 	require.NoError(t, err)
@@ -62,34 +64,34 @@ func TestLostAnswers(t *testing.T) {
 	_, err = store.Members(ctx(t))
 	require.NoError(t, err)
 
-	again := func(deafTo string, mayDial bool) { // with new connections
-		word, reachable = deafTo, mayDial
+	again := func(deafTo *string) { // with new connections
+		word.Store(deafTo)
 		address := c.address
 		c.stop()
 		c = startCentre(t, backing, "default", address, quick)
 		_, _ = store.Members(ctx(t)) // finds the old connection dead
 	}
 	e := sequencer.Entry{Name: seq("s"), Incarnation: "i", OID: 4294967294}
-	again("put_name", true)
+	again(ptr("put_name"))
 	err = store.PutName(ctx(t), e)
 	require.ErrorIs(t, err, sequencer.ErrUnknownOutcome)
-	again("", true)
+	again(ptr(""))
 	require.ErrorIs(t, store.PutName(ctx(t), e), sequencer.ErrExists, "it had taken place")
 	got, err := store.Resolve(ctx(t), e.Name)
 	require.NoError(t, err)
 	require.Equal(t, e, got)
 
-	again("nextvald.confirm", true)
+	again(ptr("nextvald.confirm"))
 	self := sequencer.Member{ID: "m", Token: "t", Expires: 1 << 50}
 	require.NoError(t, store.PutMember(ctx(t), self, ""))
 	self.Seen = 5
 	require.ErrorIs(t, store.PutMember(ctx(t), self, self.Token), sequencer.ErrUnknownOutcome)
 
-	again("", false)
+	again(nil)
 	err = store.DeleteName(ctx(t), e.Name, e.Incarnation)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, sequencer.ErrUnknownOutcome, "it was never sent")
-	again("", true)
+	again(ptr(""))
 	members, err := store.Members(ctx(t))
 	require.NoError(t, err)
 	require.Equal(t, []sequencer.Member{self}, members)
