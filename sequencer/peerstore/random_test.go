@@ -332,7 +332,6 @@ func randomly(t *testing.T, seed uint64, changes int) {
 		assert.NotZero(t, r.by[p.name+", strict"], p.name)
 	}
 
-	n.weather = nil
 	closing, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, registry := range slices.Backward(registries) {
