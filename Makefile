@@ -28,6 +28,9 @@ soak: ## let everything fail at random for DURATION (1h), with SEED (another one
 bench: ## compare with PostgreSQL, PgBouncer and a program that only answers, for about half an hour
 	$(SERVERS) $(GO) test -count=1 -v -timeout 0 ./integration/bench -rounds 5 -length 3s -clients 1,8,64 -idle 5000 -bulk 100
 
+simulate: ## an hour of 10,000 sequences in virtual time: writes to the store, waits, runway, what a kill loses; SEED
+	$(GO) test -count=1 -v -timeout 2h -run '^TestSimulation$$' ./sequencer -simulate -seed $(or $(SEED),0)
+
 peers: ## measure what sidecars hand out from memory, and what costs a request to the centre or the store
 	$(GO) test -count=1 -v -timeout 60m -run '^TestShares$$' ./sequencer/peerstore -args -peers.sequences 10000 -peers.rate 50000 -peers.minutes 5
 
@@ -49,4 +52,4 @@ fuzz-short: ## fuzz every fuzz target for FUZZTIME (5s)
 clean: ## remove what was built and fetched
 	rm -rf nextvald .cache
 
-.PHONY: help build run test proof soak bench peers lint fuzz-short clean
+.PHONY: help build run test proof soak bench simulate peers lint fuzz-short clean

@@ -22,8 +22,10 @@ type Config struct {
 	// MinThreshold is the number of values below which the next block is leased whatever the rate. Default: 50.
 	MinThreshold int64
 	// MinLease and MaxLease bound the size of a lease, in values, where no CACHE clause fixes it. Leases start at
-	// MinLease, double while they are used up in less than LeaseTarget and halve when they last twice as long.
-	// Defaults: 100, 10,000,000 and 30 s.
+	// MinLease and grow, by doubling at most, until what is held after one lasts for LeaseTarget at the rate of the last
+	// Window; with that they shrink. So a process that is killed loses that much of a sequence, or some MinLease. By the
+	// store: DefaultLeaseTarget, or LocalLeaseTarget over a LocalStore.
+	// Defaults of the bounds: 100 and 10,000,000.
 	MinLease, MaxLease int64
 	LeaseTarget        time.Duration
 	// Mode is that of sequences for which nothing else says one. Default: Cached.
@@ -48,7 +50,18 @@ type Config struct {
 	Clock Clock
 	// Rand returns a random number in [0, 1), for jitter. It must be safe for concurrent use. Default: math/rand/v2.
 	Rand func() float64
+
+	local bool // the store is a LocalStore
 }
+
+// Defaults of Config.LeaseTarget.
+const (
+	// DefaultLeaseTarget weighs what the store is written against what a crash loses (docs/sequencer.md has the numbers): it
+	// is where writes begin to fall slowly.
+	DefaultLeaseTarget = 5 * time.Minute
+	// LocalLeaseTarget is for a LocalStore, whose writes do not count: little more than what is needed to lease in time.
+	LocalLeaseTarget = 30 * time.Second
+)
 
 // Clock is the time as the sequencer sees it.
 type Clock interface {
@@ -87,7 +100,10 @@ func (c *Config) setDefaults() {
 	orDefault(&c.MinThreshold, 50)
 	orDefault(&c.MinLease, 100)
 	orDefault(&c.MaxLease, 10_000_000)
-	orDefault(&c.LeaseTarget, 30*time.Second)
+	if c.local {
+		orDefault(&c.LeaseTarget, LocalLeaseTarget)
+	}
+	orDefault(&c.LeaseTarget, DefaultLeaseTarget)
 	orDefault(&c.Mode, Cached)
 	orDefault(&c.PollInterval, 250*time.Millisecond)
 	orDefault(&c.AbsentFor, time.Second)

@@ -20,6 +20,9 @@
 // next block is leased in the background, before the one in hand ends. A strict sequence asks the store for every value;
 // callers who wait at the same time share a request.
 //
+// Supply: a sequence's rate decides how much is held. After warm-up, while the store answers, that lasts for at least
+// Config.BufferSeconds, and nobody waits; a process that is killed loses no more than Config.LeaseTarget's worth.
+//
 // Outages: while the store is down, values in hand are handed out. Then calls fail with ErrStore, after
 // Config.StoreTimeout at the latest, and go on by themselves when the store is back.
 //

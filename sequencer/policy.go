@@ -175,11 +175,13 @@ func (c *Config) common() Policy {
 	}
 }
 
-// DefaultPolicy is what holds where a Config says nothing.
+// DefaultPolicy is what holds where a Config says nothing. LeaseSeconds is left open: it depends on the store.
 func DefaultPolicy() Policy {
 	var c Config
 	c.setDefaults()
-	return c.common()
+	p := c.common()
+	p.LeaseSeconds = 0
+	return p
 }
 
 // Use makes p the policy of sequences about which nothing else is said. What p leaves open is the default.

@@ -1,6 +1,9 @@
 package sequencer
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // rate measures how many values a second a sequence hands out, over a sliding window of one-second counts. It is not safe
 // for concurrent use.
@@ -9,6 +12,8 @@ type rate struct {
 	short  int       // seconds of the short window
 	at     time.Time // of the last observation
 	total  uint64    // as observed last
+	// What was handed out in the window and in the short window, and in the current second, which is in neither.
+	inWindow, inShort, current float64
 }
 
 func newRate(window, short time.Duration) rate {
@@ -38,23 +43,29 @@ func (r *rate) observe(now time.Time, total uint64) {
 		*r.slot(to) = perSecond * now.Sub(time.Unix(to, 0)).Seconds()
 	}
 	r.at, r.total = now, total
+	r.count()
+}
+
+// count adds up the counts.
+func (r *rate) count() {
+	second := r.at.Unix()
+	r.inWindow, r.inShort, r.current = 0, 0, *r.slot(second)
+	for i := range len(r.counts) - 1 {
+		c := *r.slot(second - 1 - int64(i))
+		r.inWindow += c
+		if i < r.short {
+			r.inShort += c
+		}
+	}
 }
 
 // perSecond is the larger of the rates over the window and over the short window, as of the last observation. The current
-// second counts as if it were over, so that a burst is seen before its first second ends.
+// second counts as if it were over, so that a burst is seen before its first second ends. A burst is what goes beyond
+// chance, which makes a small count larger by about its square root.
 func (r *rate) perSecond() float64 {
-	var long, short float64
-	second, n := r.at.Unix(), len(r.counts)
-	if second < int64(n) {
-		return 0 // never observed
-	}
-	for i := range n - 1 {
-		c := *r.slot(second - 1 - int64(i))
-		long += c
-		if i < r.short {
-			short += c
-		}
-	}
-	current := *r.slot(second)
-	return max((long+current)/float64(n-1), max(short, current)/float64(r.short))
+	burst := max(r.inShort, r.current)
+	return max(r.mean(), (burst-math.Sqrt(burst))/float64(r.short))
 }
+
+// mean is the rate over the window.
+func (r *rate) mean() float64 { return (r.inWindow + r.current) / float64(len(r.counts)-1) }

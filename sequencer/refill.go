@@ -75,8 +75,9 @@ func (s *Sequence) fixed() int64 {
 
 // threshold is the number of values left at which the next block is leased. s.mu is held.
 func (s *Sequence) threshold() int64 {
-	// The next block arrives a lease later, when the buffer must still be there.
-	lead := s.policy.BufferSeconds + s.r.leasing.percentile99().Seconds()
+	// The next block arrives a lease later, when the buffer must still be there, and the rate may have grown since it was
+	// looked at, which is done every second.
+	lead := s.policy.BufferSeconds + s.r.leasing.percentile99().Seconds() + lookEvery.Seconds()
 	t := max(int64(min(s.rate.perSecond()*lead, maxBlock)), s.policy.MinThreshold)
 	if n := s.fixed(); n > 0 {
 		return min(t, n)
@@ -86,25 +87,18 @@ func (s *Sequence) threshold() int64 {
 
 // leaseSize is the number of values to ask for. s.mu is held.
 func (s *Sequence) leaseSize() int64 {
-	p := &s.policy
-	now := s.r.cfg.Clock.Now()
-	if s.leases > 0 {
-		lasted := now.Sub(s.leasedAt).Seconds()
-		// No more than the target's worth at the present rate, or a burst would be paid for with values lost in a crash.
-		enough := max(p.MinLease, int64(min(s.rate.perSecond()*p.LeaseSeconds, maxBlock)))
-		if lasted < p.LeaseSeconds && s.size < enough {
-			s.size = min(2*s.size, enough)
-		}
-		for ; lasted > 2*p.LeaseSeconds && s.size > p.MinLease; lasted /= 2 {
-			s.size /= 2
-		}
-	}
-	s.leasedAt = now
-	s.size = min(max(s.size, p.MinLease), p.MaxLease)
 	if n := s.fixed(); n > 0 {
 		return n
 	}
-	return min(max(s.size, s.threshold(), s.demand), p.MaxLease)
+	p := &s.policy
+	left := s.left()
+	// What is held afterwards is what a crash loses: the target's worth at the rate of the whole window, and no more than
+	// doubles the last lease, or a burst would be paid for long after.
+	count := min(int64(min(s.rate.mean()*p.LeaseSeconds, maxBlock))-left, 2*s.size)
+	// But some time must pass until the next lease, however short the target.
+	threshold := s.threshold()
+	count = max(count, threshold+threshold/4-left)
+	return min(max(count, p.MinLease, s.demand), p.MaxLease)
 }
 
 // runway is how many seconds the values in hand last at the present rate; ok is false for a sequence that is not used, or
@@ -121,6 +115,9 @@ func (s *Sequence) runway() (seconds float64, ok bool) {
 func (s *Sequence) observe() {
 	s.rate.observe(s.r.cfg.Clock.Now(), s.handedOut())
 }
+
+// lookEvery is how often the rates are looked at.
+const lookEvery = time.Second
 
 // tick is called every second: the rate changes while no lease does.
 func (s *Sequence) tick() {
@@ -226,6 +223,7 @@ func (s *Sequence) install(block *stock, after Item) {
 		return
 	}
 	s.dry = false
+	s.size = block.Count
 	s.queue = append(s.queue, block)
 }
 

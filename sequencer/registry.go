@@ -71,6 +71,7 @@ var errShuttingDown = &Error{
 
 // Open starts a registry on a store. The store stays the caller's, to be closed after the registry.
 func Open(ctx context.Context, store Store, cfg Config) (*Registry, error) {
+	_, cfg.local = store.(LocalStore)
 	cfg.setDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -187,7 +188,7 @@ func (r *Registry) rest(d time.Duration) bool {
 
 // tick keeps the rates current.
 func (r *Registry) tick() {
-	for r.rest(time.Second) {
+	for r.rest(lookEvery) {
 		for _, s := range r.open() {
 			if s.gone.Load() {
 				r.forget(s)

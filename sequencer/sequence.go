@@ -58,10 +58,9 @@ type Sequence struct {
 	// callers wait for values of a strict sequence; combining: a goroutine runs combine.
 	callers   []*caller
 	combining bool
-	// size is that of the next lease, leasedAt the time of the last one.
-	size     int64
-	leasedAt time.Time
-	rate     rate
+	// size is that of the last lease.
+	size int64
+	rate rate
 }
 
 func newSequence(r *Registry, e Entry, item Item) *Sequence {

@@ -89,6 +89,13 @@ type Store interface {
 	Close() error
 }
 
+// LocalStore is a store whose leases do not leave the machine. They cost so little that a registry over it makes them small,
+// unless it is told otherwise, so that a process that is killed loses few values.
+type LocalStore interface {
+	Store
+	Local() // does nothing
+}
+
 // Name identifies a sequence to its users.
 type Name struct {
 	Database, Schema, Name string

@@ -179,7 +179,7 @@ var table = []setting{
 	policySetting("min_threshold", "`VALUES` in hand below which more are leased, whatever the rate"),
 	policySetting("min_lease", "`VALUES` that are leased at least"),
 	policySetting("max_lease", "`VALUES` that are leased at most"),
-	policySetting("lease_seconds", "`SECONDS` that the values of one lease should last"),
+	policySetting("lease_seconds", "`SECONDS` that the values in hand should last after a lease (by the store)"),
 }
 
 // maxDuration bounds the settings that are durations.
@@ -206,6 +206,9 @@ func policySetting(key, usage string) setting {
 		}
 	}
 	return setting{"sequences." + key, value, usage, func(s *settings, v string) error {
+		if v == "" && value == "" {
+			return nil // it depends on the store
+		}
 		return s.policy.Set(sequencer.Setting{Key: key, Value: v})
 	}}
 }

@@ -25,7 +25,7 @@ type Store struct {
 	namespace string
 }
 
-var _ sequencer.Store = (*Store)(nil)
+var _ sequencer.LocalStore = (*Store)(nil)
 
 // Open opens the file at path, which is made if it does not exist (mode 0600, its folders 0700), for one namespace. It
 // fails after 3 s when another process holds the file.
@@ -68,6 +68,9 @@ func (s *Store) nameKey(n sequencer.Name) []byte {
 }
 
 func (s *Store) feedKey() []byte { return key(layout.Feed(s.namespace), layout.Only) }
+
+// Local implements sequencer.LocalStore.
+func (s *Store) Local() {}
 
 // Lease implements sequencer.Leaser.
 func (s *Store) Lease(ctx context.Context, known sequencer.Item, count int64) (lease sequencer.Lease, err error) {

@@ -86,7 +86,7 @@ type Tier struct {
 	holdings map[string]*holding // by incarnation
 }
 
-var _ sequencer.Store = (*Tier)(nil)
+var _ sequencer.LocalStore = (*Tier)(nil)
 
 // holding is what a tier has of a sequence. Whoever has the turn owns it.
 type holding struct {
@@ -112,6 +112,9 @@ type flight struct {
 	done    chan struct{} // closed when err is set
 	err     error
 }
+
+// Local implements sequencer.LocalStore.
+func (t *Tier) Local() {}
 
 // Lease implements sequencer.Leaser.
 func (t *Tier) Lease(ctx context.Context, item sequencer.Item, count int64) (sequencer.Lease, error) {

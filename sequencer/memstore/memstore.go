@@ -21,7 +21,7 @@ type Store struct {
 	oid     int64 // the last one given
 }
 
-var _ sequencer.Store = (*Store)(nil)
+var _ sequencer.LocalStore = (*Store)(nil)
 
 // New returns an empty store.
 func New() *Store {
@@ -277,6 +277,9 @@ func (s *Store) NextOID(ctx context.Context) (uint32, error) {
 	s.feed.Rev++
 	return sequencer.CheckOID(s.oid)
 }
+
+// Local implements sequencer.LocalStore.
+func (s *Store) Local() {}
 
 // Close implements sequencer.Store. The contents stay for others who share the store.
 func (s *Store) Close() error { return nil }
