@@ -148,6 +148,7 @@ func (w *world) round(t *testing.T, number int, d time.Duration, rng *rand.Rand)
 		}
 	})
 	faultsDone.Wait()
+	calmed := time.Now()
 	r.recovers(t, "does not recover")
 	before := r.changes.made()
 	eventually(t, "no change succeeds", func() error {
@@ -156,6 +157,7 @@ func (w *world) round(t *testing.T, number int, d time.Duration, rng *rand.Rand)
 		}
 		return fmt.Errorf("none since: %w", r.changes.failure())
 	})
+	t.Logf("round %d: everything works again %v after the faults", number, time.Since(calmed).Round(time.Millisecond))
 	finish()
 	clientsDone.Wait()
 	r.judge(t)
