@@ -44,7 +44,7 @@ type result struct {
 	values  int64
 	writes  float64 // of the store a second
 	blocked int     // calls that waited
-	runway  float64 // seconds: the least that any sequence had for more than a second
+	runway  float64 // seconds: the least that any sequence had for more than two seconds
 	// What a process would have lost that was killed at any time: the most of one sequence in seconds of its traffic, of
 	// those of more than fewValues; the mean of the process's in seconds of all traffic; and how often the loss was more
 	// than was promised.
@@ -69,8 +69,8 @@ type traffic struct {
 	// peak is the greatest sum since what is in hand was leased, and for a minute or two before; recent that of this minute,
 	// before that of the last one.
 	peak, recent, before int64
-	held                 int64   // what was in hand last
-	runway               float64 // a second ago
+	held                 int64      // what was in hand last
+	runway               [2]float64 // two seconds ago, and one
 }
 
 // run simulates in the bubble of a test, on the real code with a clock that jumps. All draws are from one goroutine.
@@ -189,9 +189,9 @@ func (l load) run(t *testing.T, seed uint64) (res result) {
 					if !ok {
 						seconds = math.Inf(1)
 					}
-					// A rate that jumps is seen within a second, and the lease takes its time.
-					res.runway = min(res.runway, max(q.runway, seconds))
-					q.runway = seconds
+					// A rate that jumps is seen within a second, and the lease takes its time, now and then another one.
+					res.runway = min(res.runway, max(q.runway[0], q.runway[1], seconds))
+					q.runway = [2]float64{q.runway[1], seconds}
 				}
 			}
 		}
