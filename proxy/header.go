@@ -25,7 +25,7 @@ var errNoHeader = errors.New("the connection does not begin with a PROXY header 
 
 // readHeader reads the PROXY header that a connection begins with, and nothing behind it. It returns the client's address,
 // nil where the sender speaks for itself (a health check).
-func readHeader(conn net.Conn) (net.Addr, error) {
+func readHeader(conn io.Reader) (net.Addr, error) {
 	header := make([]byte, headerFixed)
 	if _, err := io.ReadFull(conn, header); err != nil {
 		return nil, err
