@@ -40,8 +40,8 @@ func TestClientIdleTimeout(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	database := testenv.Database(t)
-	p := testenv.Start(t, "--upstream", database, "--store", "memory:", "--client-idle-timeout", "2s")
-	alone := testenv.Start(t, "--store", "memory:", "--client-idle-timeout", "2s")
+	p := testenv.Start(t, "--upstream", database, "--store", "memory:", "--client-idle-timeout", "4s")
+	alone := testenv.Start(t, "--store", "memory:", "--client-idle-timeout", "4s")
 	for name, url := range map[string]string{"upstream": p.URL(database), "alone": alone.URL("postgres://me@host/shop?sslmode=disable")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,7 +71,7 @@ func TestClientIdleTimeout(t *testing.T) {
 
 	// A query may take longer.
 	conn := dialRaw(t, p.URL(database))
-	conn.exchange(t, send(query("SELECT pg_sleep(3)"), query("SELECT 1")))
+	conn.exchange(t, send(query("SELECT pg_sleep(5)"), query("SELECT 1")))
 	require.Equal(t, idleWord, conn.next(t))
 }
 
