@@ -32,7 +32,7 @@ simulate: ## an hour of 10,000 sequences in virtual time: writes to the store, w
 	$(GO) test -count=1 -v -timeout 2h -run '^TestSimulation$$' ./sequencer -simulate -seed $(or $(SEED),0)
 
 peers: ## measure what sidecars hand out from memory, and what costs a request to the centre or the store
-	$(GO) test -count=1 -v -timeout 60m -run '^TestShares$$' ./sequencer/peerstore -args -peers.sequences 10000 -peers.rate 50000 -peers.minutes 5
+	$(GO) test -count=1 -v -timeout 60m -run '^TestShares$$' ./sequencer/peerstore -args -peers.sequences 10000 -peers.rate 50000
 
 lint: ## check formatting, vet, staticcheck and the import directions
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \

@@ -26,8 +26,8 @@ var traffic = struct {
 	flag.Int("peers.sequences", 200, "sequences, the nth one used 1/n as often as the first"),
 	flag.Int("peers.sidecars", 4, "sidecars, used alike"),
 	flag.Float64("peers.rate", 2000, "values per second, of all together"),
-	flag.Int("peers.warmup", 3, "minutes before it is measured"),
-	flag.Int("peers.minutes", 2, "minutes that are measured"),
+	flag.Int("peers.warmup", 10, "minutes before it is measured"),
+	flag.Int("peers.minutes", 5, "minutes that are measured"),
 }
 
 // counts are those of leases and values so far.
@@ -45,7 +45,7 @@ func TestShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		n := &network{weather: func() (time.Duration, bool) { return time.Millisecond, false }}
-		centre := startBubbled(t, n, memstore.New(), sequencer.Config{}, nil)
+		centre := startBubbled(t, n, memstore.New(), sequencer.Config{LeaseTarget: sequencer.DefaultLeaseTarget}, nil) // as on DynamoDB
 		var sidecars []*sequencer.Registry
 		var stores []*peerstore.Store
 		for i := range *traffic.sidecars {
@@ -72,24 +72,21 @@ func TestShares(t *testing.T) {
 		}
 		waited := 0 // calls that found nothing in memory
 		second := func() {
-			const ticks = 5
-			for range ticks {
-				for i, rate := range rates {
-					for _, s := range sequences[i] {
-						k := poisson(rng, rate/ticks)
-						if k == 0 {
-							continue
-						}
-						began := time.Now()
-						_, err := s.NextN(context.Background(), k)
-						require.NoError(t, err)
-						if time.Now() != began {
-							waited++
-						}
+			for i, rate := range rates {
+				for _, s := range sequences[i] {
+					k := poisson(rng, rate)
+					if k == 0 {
+						continue
+					}
+					began := time.Now()
+					_, err := s.NextN(context.Background(), k)
+					require.NoError(t, err)
+					if time.Now() != began {
+						waited++
 					}
 				}
-				time.Sleep(time.Second / ticks)
 			}
+			time.Sleep(time.Second)
 		}
 		count := func() (c counts) {
 			for _, r := range sidecars {
