@@ -18,7 +18,8 @@ import (
 // Others that lease from a process on a tier change sequences beside it: ALTER keeps the position while everybody draws.
 func TestPeersOfATier(t *testing.T) {
 	t.Parallel()
-	centre := testenv.Start(t, "--store", "bolt:"+filepath.Join(t.TempDir(), "tier.db")+"?over="+url.QueryEscape(testenv.Table(t)), "--peer-role", "sidecar")
+	centre := testenv.Start(t, "--store", "bolt:"+filepath.Join(t.TempDir(), "tier.db")+"?"+
+		url.Values{"over": {testenv.Table(t)}, "witness": {t.TempDir()}}.Encode(), "--peer-role", "sidecar")
 	peer := testenv.Start(t, "--store", "peer:postgres://sidecar@"+centre.Address+"/?sslmode=disable")
 	at := func(p *testenv.Process) string { return p.URL("postgres://me@host/shop?sslmode=disable") }
 	testenv.Exec(t, at(centre), "CREATE SEQUENCE s")
