@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -542,18 +543,18 @@ func TestChangeWhileAMemberComesBack(t *testing.T) {
 		old := next(t, held)
 		b.cut()
 		time.Sleep(11 * time.Minute)
-		wrote := false // once it is a member again it does not hear of anything
+		var wrote atomic.Bool // once it is a member again it does not hear of anything
 		b.store.Plan(func(op string) faultstore.Fault {
 			if op == "put_member" {
-				wrote = true
+				wrote.Store(true)
 				return faultstore.Fault{Delay: 900 * time.Millisecond}
 			}
-			if wrote {
+			if wrote.Load() {
 				return faultstore.Fault{Before: faultstore.ErrRefused}
 			}
 			return faultstore.Fault{}
 		})
-		for !wrote {
+		for !wrote.Load() {
 			time.Sleep(10 * time.Millisecond)
 			synctest.Wait()
 		}
