@@ -132,16 +132,16 @@ func (w *world) round(t *testing.T, number int, d time.Duration, rng *rand.Rand)
 		}
 		clientsDone.Go(func() { r.client(ctx, i%processes, sequences, own) })
 	}
-	own := rand.New(rand.NewPCG(rng.Uint64(), 0))
-	clientsDone.Go(func() { r.author(ctx, own) })
+	authors := rand.New(rand.NewPCG(rng.Uint64(), 0))
+	clientsDone.Go(func() { r.author(ctx, authors) })
 	for i := range processes {
 		own := rand.New(rand.NewPCG(rng.Uint64(), 0))
 		// In turn a process is away for so long that nobody waits for it.
 		suspended := i == number%processes
 		faultsDone.Go(func() { w.trouble(t, faulty, i, suspended, own) })
 	}
-	own = rand.New(rand.NewPCG(rng.Uint64(), 0))
-	faultsDone.Go(func() { w.outages(t, faulty, own) })
+	outages := rand.New(rand.NewPCG(rng.Uint64(), 0))
+	faultsDone.Go(func() { w.outages(t, faulty, outages) })
 	faultsDone.Go(func() {
 		for sleep(faulty, 10*time.Second) {
 			t.Logf("round %d, %v: %s; clients: %v", number, time.Since(began).Round(time.Second), &w.did, &r.got)

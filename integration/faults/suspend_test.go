@@ -2,6 +2,10 @@ package faults
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -36,6 +40,7 @@ func TestSuspendedProcess(t *testing.T) {
 	require.EqualValues(t, old, values[0])
 
 	sleeper.Signal(syscall.SIGSTOP)
+	require.Eventually(t, func() bool { return stopped(t, sleeper.Pid()) }, 10*time.Second, time.Millisecond)
 	answers := make(chan error, 1)
 	go func() {
 		var err error
@@ -60,4 +65,19 @@ func TestSuspendedProcess(t *testing.T) {
 	require.NoError(t, <-answers)
 	require.Less(t, values[0], int64(old), "it handed out what it held")
 	require.Greater(t, values[0], moved[4])
+}
+
+// stopped reports whether all threads of a process are: one that the signal has not reached yet goes on.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	require.NoError(t, err)
+	for _, file := range threads {
+		stat, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if _, state, ok := strings.Cut(string(stat), ") "); !ok || state[0] != 'T' {
+			return false
+		}
+	}
+	return len(threads) > 0
 }

@@ -3,6 +3,7 @@ package testenv
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // variable is the value of a variable that with-servers sets.
@@ -69,7 +71,12 @@ func Exec(t testing.TB, url string, statements ...string) {
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	for _, sql := range statements {
-		if _, err := conn.Exec(ctx, sql); err != nil {
+		_, err := conn.Exec(ctx, sql)
+		var said *pgconn.PgError
+		if errors.As(err, &said) {
+			err = fmt.Errorf("%w: %s", err, said.Detail)
+		}
+		if err != nil {
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
