@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/nextvald/nextvald/integration/history"
@@ -238,6 +239,26 @@ func eventually(t *testing.T, what string, try func() error) {
 	}
 }
 
+// create runs statements before the faults begin. A store that has just started, on a disk that others use too, may be too
+// slow at first.
+func create(t *testing.T, url string, statements ...string) {
+	t.Helper()
+	ctx := t.Context()
+	for _, sql := range statements {
+		eventually(t, sql, func() error {
+			conn, err := pgx.Connect(ctx, url)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = conn.Close(ctx) }()
+			if _, err = conn.Exec(ctx, sql); is(err, "42P07") { // the answer of the last try was lost
+				return nil
+			}
+			return err
+		})
+	}
+}
+
 // workload is what the clients of a round do, and what they got.
 type workload struct {
 	world                 *world
@@ -255,7 +276,7 @@ func newWorkload(t *testing.T, w *world, number int) *workload {
 	r := &workload{world: w}
 	r.cached, r.strict, r.moved = fmt.Sprint("cached_", number), fmt.Sprint("strict_", number), fmt.Sprint("moved_", number)
 	p, _ := w.fleet.at(0)
-	testenv.Exec(t, p.URL(w.fleet.database),
+	create(t, p.URL(w.fleet.database),
 		"CREATE SEQUENCE "+r.cached, "CREATE SEQUENCE "+r.strict+" CACHE 1", "CREATE SEQUENCE "+r.moved)
 	r.recovers(t, "does not know the sequences")
 	return r

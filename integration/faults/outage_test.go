@@ -26,7 +26,7 @@ func TestOutage(t *testing.T) {
 	p := testenv.Start(t, "--store", testenv.TableAt("outage", store.URL), "--store-timeout", storeTimeout.String(),
 		"--sequences-lease-seconds", "6")
 	url := p.URL("postgres://me@host/shop?sslmode=disable")
-	testenv.Exec(t, url, "CREATE SEQUENCE s", "CREATE SEQUENCE strict CACHE 1", "SELECT nextval('strict')")
+	create(t, url, "CREATE SEQUENCE s", "CREATE SEQUENCE strict CACHE 1", "SELECT nextval('strict')")
 	require.Equal(t, math.Inf(1), p.Metric(runwayMetric), "no cached sequence is in use")
 
 	connect := func() *pgx.Conn {
