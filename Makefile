@@ -25,6 +25,9 @@ proof: ## draw a million values through three processes, one of them killed, and
 soak: ## let everything fail at random for DURATION (1h), with SEED (another one each time), and judge what clients got
 	$(SERVERS) $(GO) test -count=1 -v -timeout 0 -run '^TestFaults$$' ./integration/faults -duration $(DURATION) -seed $(SEED)
 
+hostile: ## a million mutated sessions, of which none may end the process, leak or disturb another
+	$(SERVERS) $(GO) test -count=1 -v -timeout 0 -run '^TestHostileSessions$$' ./integration -hostile-sessions 500000
+
 bench: ## compare with PostgreSQL, PgBouncer and a program that only answers, for about half an hour
 	$(SERVERS) $(GO) test -count=1 -v -timeout 0 ./integration/bench -rounds 5 -length 3s -clients 1,8,64 -idle 5000 -bulk 100
 
@@ -52,4 +55,4 @@ fuzz-short: ## fuzz every fuzz target for FUZZTIME (5s)
 clean: ## remove what was built and fetched
 	rm -rf nextvald .cache
 
-.PHONY: help build run test proof soak bench simulate peers lint fuzz-short clean
+.PHONY: help build run test proof soak hostile bench simulate peers lint fuzz-short clean
