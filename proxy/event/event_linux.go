@@ -88,11 +88,11 @@ func (l *Loop) lead() {
 				return
 			}
 		}
-		timeout := -1
-		if len(l.again) > 0 {
-			timeout = 0
+		// A look first, of which the scheduler need not know: where there is much to do, there is always something.
+		n, err := l.look()
+		if n == 0 && len(l.again) == 0 {
+			n, err = syscall.EpollWait(l.epoll, l.events[:], -1)
 		}
-		n, err := syscall.EpollWait(l.epoll, l.events[:], timeout)
 		if err != nil && err != syscall.EINTR {
 			panic(os.NewSyscallError("epoll_wait", err)) // only a defect of ours
 		}
@@ -102,6 +102,16 @@ func (l *Loop) lead() {
 
 // idOf is the part of an event that is ours.
 func idOf(e *syscall.EpollEvent) *uint64 { return (*uint64)(unsafe.Pointer(&e.Fd)) }
+
+// look asks the kernel for events without a wait.
+func (l *Loop) look() (int, error) {
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(l.epoll), uintptr(unsafe.Pointer(&l.events[0])),
+		uintptr(len(l.events)), 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
 
 // States of a Conn's handler.
 const (
