@@ -64,6 +64,13 @@ func execute(portal string, limit uint32) *pgproto3.Execute {
 func closeS(name string) *pgproto3.Close { return &pgproto3.Close{ObjectType: 'S', Name: name} }
 func closeP(name string) *pgproto3.Close { return &pgproto3.Close{ObjectType: 'P', Name: name} }
 
+// malformed is a message as it is.
+type malformed []byte
+
+func (malformed) Frontend()                           {}
+func (malformed) Decode([]byte) error                 { return nil }
+func (m malformed) Encode(dst []byte) ([]byte, error) { return append(dst, m...), nil }
+
 // function calls one by its OID in pg_proc, all arguments in one format.
 func function(oid uint32, format, result uint16, arguments ...string) *pgproto3.FunctionCall {
 	f := &pgproto3.FunctionCall{Function: oid, ArgFormatCodes: []uint16{format}, ResultFormatCode: result}
@@ -302,6 +309,7 @@ var (
 		"mixed statements":         {send(query("INSERT INTO t VALUES (nextval('s')); SELECT nextval('s'); SELECT id FROM t; SELECT count(*) FROM t"))},
 		"function call in a block": {send(query("BEGIN")), send(function(1574, 0, 0, "s")), send(query("INSERT INTO t VALUES (1)")), send(function(1576, 0, 0, "s", "0")), send(function(1574, 0, 0, "s")), send(query("COMMIT")), send(query("SELECT count(*) FROM t")), send(function(1574, 0, 0, "t"))},
 		"function call, limit":     {send(query("SELECT nextval('short'), nextval('short')")), send(function(1574, 0, 0, "short")), send(query("BEGIN READ ONLY")), send(function(1574, 0, 0, "s")), send(query("ROLLBACK")), send(function(1574, 0, 0, "s", "s")), send(function(1, 0, 0))},
+		"flush with a body":        {send(query("SELECT nextval('s')")), {messages: []pgproto3.FrontendMessage{malformed("H\x00\x00\x00\x06ab"), query("SELECT 2"), query("SELECT 1"), sync}, answers: 2}, send(query("SELECT nextval('s')"))},
 		"regclass elsewhere":       {send(query("SELECT count(*) FROM t WHERE id = 's'::regclass::oid::bigint"), query("SELECT to_regclass('s') IS NULL, 't'::regclass"), query("SELECT nextval('s'::regclass) FROM (SELECT 's'::regclass) q"))},
 		"not a sequence":           {send(query("SELECT nextval('t')"))},
 		"limit in a block":         {send(query("SELECT nextval('short'), nextval('short')"), query("BEGIN"), query("INSERT INTO t VALUES (1)"), query("SELECT nextval('short')"), query("SELECT nextval('s')"), query("COMMIT"), query("SELECT count(*) FROM t"))},

@@ -731,6 +731,9 @@ func (x *session) sync(body int) error {
 
 // flush handles a Flush message: the upstream has to be asked only when it may hold something back.
 func (x *session) flush(body int) error {
+	if body > 0 {
+		return x.forward(expectation{kind: wire.TypeFlush}, body) // which the upstream refuses, and what follows up to a Sync
+	}
 	if x.batch.forwarded || !x.batch.local {
 		return x.in.Forward(x.up, body)
 	}

@@ -13,6 +13,9 @@ import (
 	"github.com/nextvald/nextvald/sqlrewrite"
 )
 
+// longText is how long a text is in bytes for whose parsing, a millisecond or so, other sessions should not wait.
+const longText = 8 << 10
+
 // query handles a Query message.
 func (x *session) query(body int) error {
 	frame, err := x.in.Frame(body)
@@ -91,6 +94,9 @@ func (x *session) plan(text string, traits sqlrewrite.Traits, void ...int) (*sql
 		if plan := x.srv.plans.Cached(text); plan != nil {
 			return plan, nil
 		}
+	}
+	if len(text) > longText {
+		x.detach()
 	}
 	plan, err := x.parseText(strings.Clone(text), void)
 	if errors.Is(err, sqlrewrite.ErrTooComplex) && traits&(sqlrewrite.HasCall|sqlrewrite.HasSequenceDDL|sqlrewrite.HasKnownName) != 0 {
