@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	hostileSessions = flag.Int("hostile-sessions", 20_000, "mutated sessions to run against each proxy")
+	hostileSessions = flag.Int("hostile-sessions", 2000, "mutated sessions to run against each proxy")
 	hostileSeed     = flag.Uint64("hostile-seed", 0, "seed of the mutations; 0 takes a random one")
 )
 
