@@ -107,7 +107,10 @@ func (t *turns) readClient() error {
 	x := t.x
 	for range maxTurn {
 		if t.client.Queued() > maxQueued || t.upstream.Queued() > maxQueued {
-			return errors.Join(x.flushAll(), event.ErrAgain) // the turn comes when they have drained
+			if err := x.flushAll(); err != nil {
+				return err
+			}
+			return event.ErrAgain // the turn comes when they have drained
 		}
 		ok, err := x.in.Poll()
 		switch {
