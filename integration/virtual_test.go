@@ -5,12 +5,15 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/nextvald/nextvald/integration/testenv"
 )
 
 // run sends one Query and returns the SQLSTATE of its failure, or "".
@@ -329,4 +332,46 @@ func TestOIDs(t *testing.T) {
 			require.Equal(t, "v", text)
 		})
 	}
+}
+
+// TestDefaultSource creates sequences where the settings say: in the store, or, as by any other statement, in the upstream.
+func TestDefaultSource(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	database := testenv.Database(t)
+	file := filepath.Join(t.TempDir(), "nextvald.yaml")
+	write(t, file, `
+sequences:
+  default_source: upstream
+  policies:
+    - {match: '*.public.ours*', default_source: store}
+    - {match: '*.public.copied*', default_source: store, cache_one: cached}
+`)
+	p := testenv.Start(t, "--config", file, "--upstream", database, "--store", "memory:", "--upstream-sequences", "virtual")
+	conn, direct := connect(t, p.URL(database)), connect(t, database)
+	for _, sql := range []string{"CREATE SEQUENCE theirs", "CREATE SEQUENCE ours", "CREATE SEQUENCE copied CACHE 1", "BEGIN; CREATE SEQUENCE undone; ROLLBACK"} {
+		require.Empty(t, run(t, conn, sql), sql)
+	}
+	upstreamHas := func(name string) (there bool) {
+		require.NoError(t, direct.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", name).Scan(&there))
+		return there
+	}
+	require.True(t, upstreamHas("theirs"))
+	require.False(t, upstreamHas("ours"))
+	require.False(t, upstreamHas("copied"))
+	require.False(t, upstreamHas("undone"))
+	for _, name := range []string{"theirs", "ours", "copied"} {
+		var v int64
+		require.NoError(t, conn.QueryRow(ctx, "SELECT nextval('"+name+"')").Scan(&v))
+		require.EqualValues(t, 1, v, name)
+		require.Equal(t, "42P07", run(t, conn, "CREATE SEQUENCE "+name))
+		require.Empty(t, run(t, conn, "CREATE SEQUENCE IF NOT EXISTS "+name))
+	}
+	before := leases(t, p)
+	for range 10 {
+		require.Empty(t, run(t, conn, "SELECT nextval('copied')"))
+	}
+	require.Equal(t, before, leases(t, p), "it is cached")
+	require.Empty(t, run(t, conn, "DROP SEQUENCE theirs"))
+	require.False(t, upstreamHas("theirs"))
 }

@@ -18,7 +18,10 @@ import (
 func (x *session) ownsDDL(st *sqlrewrite.Statement) (bool, error) {
 	d := st.DDL
 	if d.Verb == sqlrewrite.CreateSequence {
-		return !d.Temporary, nil // a temporary sequence lives and dies with its session in the upstream
+		if d.Temporary {
+			return false, nil // it lives and dies with its session in the upstream
+		}
+		return x.createsHere(d.Names[0])
 	}
 	ours := 0
 	var others []sqlrewrite.Name
@@ -49,6 +52,42 @@ func (x *session) ownsDDL(st *sqlrewrite.Statement) (bool, error) {
 		}
 	}
 	return true, nil // nobody has the others
+}
+
+// createsHere reports whether a sequence of a name becomes nextvald's when it is created: where there is one already, and
+// where no policy wants it in the upstream.
+func (x *session) createsHere(name sqlrewrite.Name) (bool, error) {
+	if x.srv.cfg.Standalone {
+		return true, nil
+	}
+	full, err := x.creationName(name)
+	if err != nil {
+		return false, err
+	}
+	if x.srv.cfg.Sequences.DefaultSource(full) == sequencer.FromStore {
+		return true, nil
+	}
+	sequence, err := x.lookup(full)
+	return sequence != nil, err
+}
+
+// creationName is the full name of a relation that is created under a name; the schema is empty where there is none to
+// create in.
+func (x *session) creationName(name sqlrewrite.Name) (sequencer.Name, error) {
+	full := sequencer.Name{Database: x.database, Schema: name.Schema, Name: name.Name}
+	if full.Schema == "" {
+		path, err := x.searchPath()
+		if err != nil {
+			return full, err
+		}
+		for _, schema := range path {
+			if !strings.HasPrefix(schema, "pg_") {
+				full.Schema = schema
+				break
+			}
+		}
+	}
+	return full, nil
 }
 
 // upstreamHas reports whether a name means a relation of the upstream.
@@ -262,18 +301,9 @@ func (x *session) checkCreates(st *sqlrewrite.Statement) error {
 		if strings.HasPrefix(name.Schema, "pg_") {
 			continue // a temporary relation hides a sequence, and takes nothing from it
 		}
-		full := sequencer.Name{Database: x.database, Schema: name.Schema, Name: name.Name}
-		if full.Schema == "" {
-			path, err := x.searchPath()
-			if err != nil {
-				return err
-			}
-			for _, schema := range path {
-				if !strings.HasPrefix(schema, "pg_") {
-					full.Schema = schema
-					break
-				}
-			}
+		full, err := x.creationName(name)
+		if err != nil {
+			return err
 		}
 		sequence, err := x.lookup(full)
 		if err != nil {

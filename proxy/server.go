@@ -33,6 +33,7 @@ type Sequences interface {
 	Rename(ctx context.Context, from, to sequencer.Name) error
 	Drop(ctx context.Context, name sequencer.Name) error
 	List(ctx context.Context, database string) ([]sequencer.Entry, error)
+	DefaultSource(name sequencer.Name) sequencer.Source
 }
 
 // Config is what a Server needs. All fields but Standalone, PeerRole, Peers, TLS, Users, ProxyProtocol and Limits are required.

@@ -30,8 +30,11 @@ type Config struct {
 	LeaseTarget        time.Duration
 	// Mode is that of sequences for which nothing else says one. Default: Cached.
 	Mode Mode
-	// CacheOneIsCached makes CACHE 1, which every dump of PostgreSQL's carries, mean no more than no CACHE clause.
-	CacheOneIsCached bool
+	// CacheOne is the mode that CACHE 1 in a statement means: Cached makes it, which every dump of PostgreSQL's carries, mean
+	// no more than no CACHE clause. Default: Strict.
+	CacheOne Mode
+	// DefaultSource says whose a sequence is that is created: FromStore, the default, or FromUpstream.
+	DefaultSource Source
 	// Policies tune sequences by their names; the first that matches counts.
 	Policies []PolicyRule
 	// PollInterval is how often the feed is read. Default: 250 ms.
@@ -105,6 +108,8 @@ func (c *Config) setDefaults() {
 	}
 	orDefault(&c.LeaseTarget, DefaultLeaseTarget)
 	orDefault(&c.Mode, Cached)
+	orDefault(&c.CacheOne, Strict)
+	orDefault(&c.DefaultSource, FromStore)
 	orDefault(&c.PollInterval, 250*time.Millisecond)
 	orDefault(&c.AbsentFor, time.Second)
 	orDefault(&c.MaxOffline, 5*time.Minute)
@@ -135,7 +140,9 @@ func (c *Config) validate() error {
 		{"MinLease", c.MinLease, c.MinLease >= 1 && c.MinLease <= c.MaxLease},
 		{"MaxLease", c.MaxLease, c.MaxLease <= maxBlock},
 		{"LeaseTarget", c.LeaseTarget, c.LeaseTarget > 0},
-		{"Mode", c.Mode, c.Mode == Cached || c.Mode == Strict},
+		{"Mode", c.Mode, c.Mode.known()},
+		{"CacheOne", c.CacheOne, c.CacheOne.known()},
+		{"DefaultSource", c.DefaultSource, c.DefaultSource.creatable()},
 		{"PollInterval", c.PollInterval, c.PollInterval > 0},
 		{"MaxOffline", c.MaxOffline, c.MaxOffline >= 10*time.Second},
 		{"AbsentFor", c.AbsentFor, c.AbsentFor > 0 && c.AbsentFor <= time.Second},

@@ -54,7 +54,7 @@ type Definition struct {
 	Increment int64 // never zero
 	Min, Max  int64 // inclusive; Min < Max
 	// Cache is the number that CACHE gave; 0 where the clause was not written. 1 makes the sequence strict (unless
-	// Config.CacheOneIsCached), a greater number fixes the size of its leases.
+	// Config.CacheOne), a greater number fixes the size of its leases.
 	Cache int64
 	Cycle bool
 	// Policy is the sequence's own: SET (nextvald.<key> = <value>).

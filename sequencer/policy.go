@@ -25,6 +25,38 @@ type PolicyRule struct {
 	// a range.
 	Match string
 	Policy
+	// CacheOne and DefaultSource are Config's for these sequences, empty where Config's hold.
+	CacheOne      Mode
+	DefaultSource Source
+}
+
+// Set gives a key of the policy a value, or "cache_one" or "default_source". The error is an *Error (22023).
+func (rule *PolicyRule) Set(s Setting) error {
+	switch s.Key {
+	case "cache_one":
+		return parseWord(&rule.CacheOne, s, Mode.known)
+	case "default_source":
+		return parseWord(&rule.DefaultSource, s, Source.creatable)
+	}
+	return rule.Policy.Set(s)
+}
+
+// parseWord reads a value that is one of a few words.
+func parseWord[T ~string](field *T, s Setting, known func(T) bool) error {
+	if !known(T(s.Value)) {
+		return errSettingValue(s)
+	}
+	*field = T(s.Value)
+	return nil
+}
+
+func (m Mode) known() bool { return m == Cached || m == Strict }
+
+// creatable reports whether a sequence may be created with this source.
+func (s Source) creatable() bool { return s == FromStore || s == FromUpstream }
+
+func errSettingValue(s Setting) *Error {
+	return invalid("invalid value for parameter \"nextvald.%s\": \"%s\"", s.Key, s.Value)
 }
 
 // Setting is a key of a policy and its value: SET (nextvald.<key> = <value>).
@@ -38,7 +70,7 @@ var policyKeys = map[string]struct {
 	print func(Policy) string        // empty when it is not set
 }{
 	"mode": {
-		func(p *Policy, v string) bool { p.Mode = Mode(v); return p.Mode == Cached || p.Mode == Strict },
+		func(p *Policy, v string) bool { p.Mode = Mode(v); return p.Mode.known() },
 		func(p Policy) string { return string(p.Mode) },
 	},
 	"buffer_seconds": seconds(func(p *Policy) *float64 { return &p.BufferSeconds }),
@@ -95,7 +127,7 @@ func (p *Policy) Set(s Setting) error {
 	}
 	changed := *p
 	if !k.parse(&changed, s.Value) {
-		return invalid("invalid value for parameter \"nextvald.%s\": \"%s\"", s.Key, s.Value)
+		return errSettingValue(s)
 	}
 	if changed.MaxLease != 0 && changed.MinLease > changed.MaxLease {
 		return invalid("nextvald.min_lease (%d) must not be greater than nextvald.max_lease (%d)", changed.MinLease, changed.MaxLease)
@@ -192,30 +224,46 @@ func (c *Config) Use(p Policy) {
 
 // said is the part of the policy that was said about this very sequence, in its statements or by a rule.
 func (c *Config) said(n Name, d Definition) Policy {
-	p := d.Policy
-	if p.Mode == "" && d.Cache == 1 && !c.CacheOneIsCached {
+	p, rule := d.Policy, c.rule(n)
+	orDefault(&rule.CacheOne, c.CacheOne)
+	if p.Mode == "" && d.Cache == 1 && rule.CacheOne == Strict {
 		p.Mode = Strict
 	}
+	if rule.Match == "" {
+		return p
+	}
+	if d.Cache > 1 {
+		rule.Mode = "" // a lease of that size was asked for
+	}
+	return p.over(rule.Policy)
+}
+
+// rule is the first rule that matches a name; the zero rule, without a pattern, when there is none.
+func (c *Config) rule(n Name) PolicyRule {
 	for _, rule := range c.Policies {
 		if ok, _ := path.Match(rule.Match, n.String()); ok { // validate refused bad patterns
-			q := rule.Policy
-			if d.Cache > 1 {
-				q.Mode = "" // a lease of that size was asked for
-			}
-			return p.over(q)
+			return rule
 		}
 	}
-	return p
+	return PolicyRule{}
+}
+
+// DefaultSource says whose a sequence is that is created with that name.
+func (r *Registry) DefaultSource(n Name) Source {
+	c := r.tuned.Load()
+	source := c.rule(n).DefaultSource
+	orDefault(&source, c.DefaultSource)
+	return source
 }
 
 // Tune takes over the fields of c by which values are leased: BufferSeconds, MinThreshold, MinLease, MaxLease, LeaseTarget,
-// Mode, CacheOneIsCached and Policies. Mode and CacheOneIsCached concern the sequences that are created or altered from now
-// on, the rest all of them. An error changes nothing.
+// Mode, CacheOne, DefaultSource and Policies. Mode, CacheOne and DefaultSource concern the sequences that are created or
+// altered from now on, the rest all of them. An error changes nothing.
 func (r *Registry) Tune(c Config) error {
 	tuned := r.cfg
 	tuned.BufferSeconds, tuned.MinThreshold, tuned.LeaseTarget = c.BufferSeconds, c.MinThreshold, c.LeaseTarget
 	tuned.MinLease, tuned.MaxLease = c.MinLease, c.MaxLease
-	tuned.Mode, tuned.CacheOneIsCached, tuned.Policies = c.Mode, c.CacheOneIsCached, slices.Clone(c.Policies)
+	tuned.Mode, tuned.CacheOne, tuned.DefaultSource, tuned.Policies = c.Mode, c.CacheOne, c.DefaultSource, slices.Clone(c.Policies)
 	tuned.setDefaults()
 	if err := tuned.validate(); err != nil {
 		return err
@@ -251,9 +299,16 @@ func (c *Config) checkPolicies() error {
 		if _, err := path.Match(rule.Match, ""); err != nil || rule.Match == "" {
 			return fmt.Errorf("sequencer: Policies[%d]: the pattern %q is malformed", i, rule.Match)
 		}
-		var p Policy
-		for _, s := range rule.Settings() {
-			if err := p.Set(s); err != nil {
+		settings := rule.Settings()
+		if rule.CacheOne != "" {
+			settings = append(settings, Setting{"cache_one", string(rule.CacheOne)})
+		}
+		if rule.DefaultSource != "" {
+			settings = append(settings, Setting{"default_source", string(rule.DefaultSource)})
+		}
+		var good PolicyRule
+		for _, s := range settings {
+			if err := good.Set(s); err != nil {
 				return fmt.Errorf("sequencer: Policies[%d]: %w", i, err)
 			}
 		}

@@ -48,6 +48,7 @@ func TestMode(t *testing.T) {
 		{Match: "shop.public.a*", Policy: sequencer.Policy{Mode: sequencer.Strict}},
 		{Match: "shop.*", Policy: sequencer.Policy{Mode: sequencer.Cached}},
 	}
+	caching := []sequencer.PolicyRule{{Match: "shop.public.a*", CacheOne: sequencer.Cached}}
 	one, ten := ptr[int64](1), ptr[int64](10)
 	strict := []sequencer.Setting{{"mode", "strict"}}
 	cached := []sequencer.Setting{{"mode", "cached"}}
@@ -61,7 +62,9 @@ func TestMode(t *testing.T) {
 		"default is strict":      {sequencer.Config{Mode: sequencer.Strict}, "s", sequencer.Options{}, sequencer.Strict},
 		"cache 1":                {sequencer.Config{}, "s", sequencer.Options{Cache: one}, sequencer.Strict},
 		"cache 10":               {sequencer.Config{}, "s", sequencer.Options{Cache: ten}, sequencer.Cached},
-		"cache 1 is cached":      {sequencer.Config{CacheOneIsCached: true}, "s", sequencer.Options{Cache: one}, sequencer.Cached},
+		"cache 1 is cached":      {sequencer.Config{CacheOne: sequencer.Cached}, "s", sequencer.Options{Cache: one}, sequencer.Cached},
+		"cache 1 by a rule":      {sequencer.Config{Policies: caching}, "a1", sequencer.Options{Cache: one}, sequencer.Cached},
+		"cache 1 by no rule":     {sequencer.Config{Policies: caching}, "b1", sequencer.Options{Cache: one}, sequencer.Strict},
 		"set":                    {sequencer.Config{}, "s", sequencer.Options{Set: strict}, sequencer.Strict},
 		"set over cache 1":       {sequencer.Config{}, "s", sequencer.Options{Cache: one, Set: cached}, sequencer.Cached},
 		"rule":                   {sequencer.Config{Policies: rules}, "a1", sequencer.Options{}, sequencer.Strict},
@@ -80,6 +83,27 @@ func TestMode(t *testing.T) {
 			require.Equal(t, c.want == sequencer.Strict, r.Stats().Depth == 0)
 		})
 	}
+}
+
+func TestDefaultSource(t *testing.T) {
+	rules := []sequencer.PolicyRule{
+		{Match: "shop.public.a*", DefaultSource: sequencer.FromUpstream},
+		{Match: "shop.public.b*", DefaultSource: sequencer.FromStore},
+		{Match: "shop.public.c*"},
+	}
+	r := open(t, memstore.New(), sequencer.Config{Policies: rules})
+	sources := func() (all []sequencer.Source) {
+		for _, n := range []string{"a1", "b1", "c1", "d1"} {
+			all = append(all, r.DefaultSource(name(n)))
+		}
+		return all
+	}
+	const store, upstream = sequencer.FromStore, sequencer.FromUpstream
+	require.Equal(t, []sequencer.Source{upstream, store, store, store}, sources())
+	require.NoError(t, r.Tune(sequencer.Config{Policies: rules, DefaultSource: upstream}))
+	require.Equal(t, []sequencer.Source{upstream, store, upstream, upstream}, sources())
+	require.ErrorContains(t, r.Tune(sequencer.Config{DefaultSource: sequencer.Moving}), "DefaultSource")
+	require.ErrorContains(t, r.Tune(sequencer.Config{Policies: []sequencer.PolicyRule{{Match: "*", CacheOne: "x"}}}), "cache_one")
 }
 
 func TestPolicyOnline(t *testing.T) {

@@ -42,9 +42,10 @@ type settings struct {
 	drainTimeout  time.Duration
 	limits        proxy.Limits
 	// How values are leased: by the first of policies that matches, else by policy.
-	policy           sequencer.Policy
-	policies         []sequencer.PolicyRule
-	cacheOneIsCached bool
+	policy        sequencer.Policy
+	policies      []sequencer.PolicyRule
+	cacheOne      sequencer.Mode
+	defaultSource sequencer.Source
 
 	// origins says, by key, where a value was written, as an error about it names it.
 	origins map[string]string
@@ -165,13 +166,11 @@ var table = []setting{
 		return oneOf(v, "virtual", "mirrored")
 	}},
 	{"sequences.cache_one", "strict", "`MODE` that CACHE 1 in a statement means: strict, or cached as no CACHE clause does", func(s *settings, v string) error {
-		s.cacheOneIsCached = v == "cached"
+		s.cacheOne = sequencer.Mode(v)
 		return oneOf(v, "strict", "cached")
 	}},
-	{"sequences.default_source", "store", "`SOURCE` of the sequences that are created: store", func(_ *settings, v string) error {
-		if v == "upstream" {
-			return errors.New("upstream is not supported yet: use store")
-		}
+	{"sequences.default_source", "store", "`SOURCE` of the sequences that are created: store, or upstream, which then creates them", func(s *settings, v string) error {
+		s.defaultSource = sequencer.Source(v)
 		return oneOf(v, "store", "upstream")
 	}},
 	policySetting("mode", "`MODE` of sequences without a CACHE clause: cached, or strict (in real-time order across processes, a store write a call)"),
@@ -322,15 +321,21 @@ func (s *settings) checkTogether() error {
 		return s.fault("users", errors.New("is for auth scram: with relay the upstream knows the users"))
 	case s.auth == "relay" && s.authQuery != "":
 		return s.fault("auth_query", errors.New("is for auth scram: with relay the upstream knows the users"))
+	case s.upstream == nil && s.defaultSource == sequencer.FromUpstream:
+		return s.fault("sequences.default_source", errNoSource)
+	case s.upstream == nil && slices.ContainsFunc(s.policies, func(p sequencer.PolicyRule) bool { return p.DefaultSource == sequencer.FromUpstream }):
+		return s.fault(policiesKey, errNoSource)
 	case s.authQuery != "" && s.upstream == nil:
 		return s.fault("auth_query", errors.New("needs an upstream to ask"))
 	}
 	return nil
 }
 
+var errNoSource = errors.New("default_source upstream needs an upstream")
+
 // tunable are the keys that sequencerConfig takes.
 func tunable() []string {
-	keys := []string{policiesKey, "sequences.cache_one"}
+	keys := []string{policiesKey, "sequences.cache_one", "sequences.default_source"}
 	for _, d := range sequencer.DefaultPolicy().Settings() {
 		keys = append(keys, "sequences."+d.Key)
 	}
@@ -339,7 +344,7 @@ func tunable() []string {
 
 // sequencerConfig is how values are leased.
 func (s *settings) sequencerConfig() sequencer.Config {
-	c := sequencer.Config{CacheOneIsCached: s.cacheOneIsCached, Policies: s.policies}
+	c := sequencer.Config{CacheOne: s.cacheOne, DefaultSource: s.defaultSource, Policies: s.policies}
 	c.Use(s.policy)
 	return c
 }

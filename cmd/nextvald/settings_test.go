@@ -88,7 +88,7 @@ func TestEverySettingInEveryPlace(t *testing.T) {
 		"listen": "localhost:1", "upstream": "postgres://u:p@h/d?sslmode=disable", "store": "memory:", "namespace": "n", "admin": "",
 		"log_level": "warn", "log_format": "json", "store_timeout": "90s", "max_offline": "24h", "upstream_sequences": "virtual", "peer_role": "sidecar",
 		"drain_timeout": "1m", "client_idle_timeout": "2h", "max_connections": "77", "proxy_protocol": "true", "tcp_keepalive": "3m", "tcp_user_timeout": "4m",
-		"sequences.cache_one": "cached", "sequences.default_source": "store", "sequences.mode": "strict", "sequences.buffer_seconds": "2.5",
+		"sequences.cache_one": "cached", "sequences.default_source": "upstream", "sequences.mode": "strict", "sequences.buffer_seconds": "2.5",
 		"sequences.min_threshold": "7", "sequences.min_lease": "11", "sequences.max_lease": "1300", "sequences.lease_seconds": "17",
 		"tls_cert": "c.pem", "tls_key": "k.pem", "tls_client_ca": "ca.pem",
 		"auth": "scram", "users": "users.txt", "auth_query": "SELECT $1",
@@ -228,11 +228,13 @@ sequences:
   policies:
     - match: 'shop.public.orders*'
       mode: strict
+    - {match: 'own*', cache_one: cached, default_source: store}
     - {match: "*", buffer_seconds: 30, min_lease: 5, max_lease: 5000, lease_seconds: 0.5, min_threshold: 2}
 `, nil)
 	require.NoError(t, err)
 	assert.Equal(t, []sequencer.PolicyRule{
 		{Match: "shop.public.orders*", Policy: sequencer.Policy{Mode: sequencer.Strict}},
+		{Match: "own*", CacheOne: sequencer.Cached, DefaultSource: sequencer.FromStore},
 		{Match: "*", Policy: sequencer.Policy{BufferSeconds: 30, MinLease: 5, MaxLease: 5000, LeaseSeconds: 0.5, MinThreshold: 2}},
 	}, s.sequencerConfig().Policies)
 }
@@ -250,6 +252,9 @@ func TestPoliciesThatAreRefused(t *testing.T) {
 		"bad default":    {"sequences: {mode: lazy}", `sequences.mode: invalid value for parameter "nextvald.mode": "lazy"`},
 		"contradiction":  {"sequences: {min_lease: 20000000}", "nextvald.min_lease (20000000) must not be greater than nextvald.max_lease (10000000)"},
 		"bad cache_one":  {"sequences: {cache_one: maybe}", `sequences.cache_one: "maybe" is not one of strict, cached`},
+		"bad source":     {"sequences: {policies: [{match: a, default_source: moving}]}", `invalid value for parameter "nextvald.default_source": "moving"`},
+		"no upstream":    {"sequences: {default_source: upstream}", "sequences.default_source: default_source upstream needs an upstream"},
+		"no upstream 2":  {"sequences: {policies: [{match: a, default_source: upstream}]}", "default_source upstream needs an upstream"},
 		"nested too far": {"sequences: {policies: [{match: {a: b}}]}", `unrecognized parameter "nextvald.match.a"`},
 	} {
 		t.Run(name, func(t *testing.T) {
