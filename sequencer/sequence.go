@@ -176,6 +176,12 @@ type State struct {
 	IsCalled  bool
 }
 
+// Reads is what SELECT reads of the item: LastValue is the last value that any process leased.
+func (it Item) Reads() State {
+	at := it.cursor(it.Pos)
+	return State{LastValue: at.last, IsCalled: at.called}
+}
+
 // State reads the sequence's state in the store. While this process alone serves the sequence, LastValue is the last value
 // that it handed out; otherwise it is the last value that any process leased.
 func (s *Sequence) State(ctx context.Context) (State, error) {

@@ -42,7 +42,8 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 		// A suggestion would be a second line.
 		DisableSuggestions: true,
 	}
-	root.AddCommand(serveCommand(environ, stderr), membersCommand(environ), evictCommand(environ), versionCommand())
+	root.AddCommand(serveCommand(environ, stderr), membersCommand(environ), evictCommand(environ), exportCommand(environ),
+		importCommand(environ), versionCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -19,7 +19,7 @@ func membersCommand(environ []string) *cobra.Command {
 		Short: "List the processes that may hold values of the store",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withRegistry(cmd, environ, func(r *sequencer.Registry) error {
+			return withRegistry(cmd, environ, func(r *sequencer.Registry, _ sequencer.Store) error {
 				members, err := r.Members(cmd.Context())
 				if err != nil {
 					return err
@@ -47,7 +47,7 @@ func evictCommand(environ []string) *cobra.Command {
 		Short: "Remove a process that is known to be dead, so that no change waits for it",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRegistry(cmd, environ, func(r *sequencer.Registry) error {
+			return withRegistry(cmd, environ, func(r *sequencer.Registry, _ sequencer.Store) error {
 				err := r.Evict(cmd.Context(), args[0])
 				if errors.Is(err, sequencer.ErrNotFound) {
 					return fmt.Errorf("there is no member %q", args[0])
@@ -61,7 +61,7 @@ func evictCommand(environ []string) *cobra.Command {
 }
 
 // withRegistry runs f on the store of the settings.
-func withRegistry(cmd *cobra.Command, environ []string, f func(*sequencer.Registry) error) (err error) {
+func withRegistry(cmd *cobra.Command, environ []string, f func(*sequencer.Registry, sequencer.Store) error) (err error) {
 	ctx := cmd.Context()
 	s, err := readSettings(cmd, environ)
 	if err != nil {
@@ -81,5 +81,5 @@ func withRegistry(cmd *cobra.Command, environ []string, f func(*sequencer.Regist
 		defer cancel()
 		err = errors.Join(err, registry.Close(bounded))
 	}()
-	return f(registry)
+	return f(registry, store)
 }
