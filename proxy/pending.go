@@ -116,7 +116,7 @@ func (p *pending) isAltered(name sequencer.Name) bool {
 }
 
 // visible is the name by which the session knows a sequence.
-func (x *session) visible(sequence *sequencer.Sequence) sequencer.Name {
+func (x *session) visible(sequence Sequence) sequencer.Name {
 	if x.pending == nil {
 		return sequence.Name()
 	}
@@ -197,7 +197,7 @@ func (p *pending) isOwn(name sequencer.Name) bool {
 }
 
 // checkPending refuses the use of a sequence whose ALTER is not written yet: nobody knows its next value.
-func (x *session) checkPending(sequence *sequencer.Sequence) error {
+func (x *session) checkPending(sequence Sequence) error {
 	if x.pending == nil || !x.pending.isAltered(sequence.Name()) {
 		return nil
 	}

@@ -22,7 +22,7 @@ type ready struct {
 	// statement is the unnamed prepared statement of the text.
 	statement *statement
 	// sequences are those that it uses, and names what they were called when it was made.
-	sequences []*sequencer.Sequence
+	sequences []Sequence
 	names     []sequencer.Name
 }
 
@@ -40,10 +40,18 @@ func (x *session) makeReady(u *use, columns []answer.Column) {
 	for format := range r.descriptions {
 		r.descriptions[format] = wire.AppendRowDescription(nil, fields(u, columns, []int16{int16(format)}))
 	}
-	for _, s := range slices.Concat(u.sequences, u.relations, u.classes) {
+	for _, s := range u.sequences {
 		if s != nil {
-			r.sequences, r.names = append(r.sequences, s), append(r.names, s.Name())
+			r.sequences = append(r.sequences, s)
 		}
+	}
+	for _, s := range slices.Concat(u.relations, u.classes) {
+		if s != nil {
+			r.sequences = append(r.sequences, s)
+		}
+	}
+	for _, s := range r.sequences {
+		r.names = append(r.names, s.Name())
 	}
 	x.answers[u.statement] = r
 }
@@ -55,7 +63,7 @@ func (x *session) kept(st *sqlrewrite.Statement) *ready {
 		return nil
 	}
 	for i, s := range r.sequences {
-		if now, err := x.lookup(r.names[i]); now != s || err != nil {
+		if now, err := x.lookup(r.names[i]); err != nil || now == nil || Sequence(now) != s {
 			delete(x.answers, st)
 			return nil
 		}

@@ -36,11 +36,13 @@ type Sequences interface {
 	DefaultSource(name sequencer.Name) sequencer.Source
 }
 
-// Config is what a Server needs. All fields but Standalone, PeerRole, Peers, TLS, Users, ProxyProtocol and Limits are required.
+// Config is what a Server needs. All fields but Native, Standalone, PeerRole, Peers, TLS, Users, ProxyProtocol and Limits are required.
 type Config struct {
 	Logger    *slog.Logger
 	Upstream  Upstream
 	Sequences Sequences
+	// Native stands for the upstream's own sequences. Nil: every sequence that is answered here is unknown to the upstream.
+	Native Native
 	// Standalone says that Upstream keeps nothing: schema public is the only one, and there are no relations.
 	Standalone bool
 	// PeerRole is the user that may call the functions of the schema nextvald, which Peers answers. Empty: nobody.

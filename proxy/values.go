@@ -15,7 +15,7 @@ import (
 // values is what currval and lastval of a session tell.
 type values struct {
 	current map[string]int64 // by incarnation
-	last    *sequencer.Sequence
+	last    Sequence
 	// upstream tells whose nextval was the later one.
 	upstream lastUse
 }
@@ -40,7 +40,7 @@ func (v *values) forget() {
 }
 
 // drew notes a nextval of ours.
-func (v *values) drew(sequence *sequencer.Sequence, value int64) {
+func (v *values) drew(sequence Sequence, value int64) {
 	v.current[sequence.Incarnation()] = value
 	v.last = sequence
 	v.upstream.before = v.upstream.before || v.upstream.after
@@ -62,7 +62,7 @@ type use struct {
 	statement *sqlrewrite.Statement
 	bound     bool                  // parameters have values
 	ours      []bool                // per call: answered here
-	sequences []*sequencer.Sequence // per call: nil for lastval and NULL names
+	sequences []Sequence            // per call: nil for lastval and NULL names
 	relations []*sequencer.Sequence // per read: nil when it is not ours
 	classes   []*sequencer.Sequence // per constant of type regclass: nil when it is not ours
 	params    []answer.Param
@@ -80,7 +80,7 @@ func (x *session) resolveUse(plan *sqlrewrite.Plan, st *sqlrewrite.Statement, pa
 	u := &use{
 		plan: plan, statement: st, params: params, bound: bound,
 		ours:      make([]bool, len(st.Calls)),
-		sequences: make([]*sequencer.Sequence, len(st.Calls)),
+		sequences: make([]Sequence, len(st.Calls)),
 		relations: make([]*sequencer.Sequence, len(st.Reads)),
 		classes:   make([]*sequencer.Sequence, len(st.Classes)),
 	}
@@ -102,7 +102,10 @@ func (x *session) resolveUse(plan *sqlrewrite.Plan, st *sqlrewrite.Statement, pa
 		if err != nil {
 			return nil, err
 		}
-		u.sequences[i], u.ours[i] = sequence, null || sequence != nil
+		u.ours[i] = null || sequence != nil
+		if sequence != nil {
+			u.sequences[i] = sequence
+		}
 	}
 	for i := range st.Reads {
 		if !x.known(st.Reads[i].Name.Name) {
@@ -367,8 +370,8 @@ func (x *session) evaluate(u *use, i int) (result, error) {
 		}
 		ctx := x.wait()
 		defer x.waited()
-		if err := sequence.Set(ctx, value, called); err != nil {
-			return result{}, x.stale(c, sequence, err)
+		if err := sequence.(*sequencer.Sequence).Set(ctx, value, called); err != nil { // the upstream's own are not ours to set
+			return result{}, x.stale(err)
 		}
 		if called {
 			x.values.current[sequence.Incarnation()] = value
@@ -386,7 +389,7 @@ func (x *session) evaluate(u *use, i int) (result, error) {
 			var err error
 			if v, err = sequence.Next(x.wait()); err != nil {
 				x.waited()
-				return result{}, x.stale(c, sequence, err)
+				return result{}, x.stale(err)
 			}
 			x.waited()
 		}
@@ -396,7 +399,7 @@ func (x *session) evaluate(u *use, i int) (result, error) {
 }
 
 // stale makes the next use of a name look again when its sequence proved to be gone.
-func (x *session) stale(c *sqlrewrite.Call, sequence *sequencer.Sequence, err error) error {
+func (x *session) stale(err error) error {
 	if errors.Is(err, sequencer.ErrUndefined) {
 		clear(x.names.known)
 	}

@@ -72,11 +72,14 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// environment is that of a nextvald process: free ports unless flags say otherwise, and credentials, of which DynamoDB
-// Local takes any.
+// upstreamSequences is the mode of tests that do not name one by a flag.
+const upstreamSequences = "virtual"
+
+// environment is that of a nextvald process: free ports unless flags say otherwise, the mode of the tests, and credentials,
+// of which DynamoDB Local takes any.
 func environment(extra []string) []string {
 	return append(append(os.Environ(),
-		"NEXTVALD_LISTEN=127.0.0.1:0", "NEXTVALD_ADMIN=127.0.0.1:0",
+		"NEXTVALD_LISTEN=127.0.0.1:0", "NEXTVALD_ADMIN=127.0.0.1:0", "NEXTVALD_UPSTREAM_SEQUENCES="+upstreamSequences,
 		"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true",
 		"AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null"), extra...)
 }
