@@ -29,6 +29,8 @@ var allowed = map[string][]string{
 	"proxy/answer":     {"proxy/wire", "sqlrewrite"},
 	"proxy/standalone": {"proxy/wire", "proxy/answer", "sqlrewrite"},
 	"proxy/admin":      {"sequencer."},
+	// What it is to sessions, sessions say.
+	"proxy/native": {"proxy.", "sequencer."},
 	// The one place where concrete types meet.
 	"cmd/nextvald": {"proxy", "sequencer", "sqlrewrite"},
 	// What tests share.

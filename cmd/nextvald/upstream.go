@@ -13,9 +13,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/nextvald/nextvald/proxy"
+	"github.com/nextvald/nextvald/proxy/native"
 )
 
 // upstreamTimeout bounds a connection to one host of the upstream with its login, unless the URL's connect_timeout does.
@@ -29,7 +31,10 @@ type upstream struct {
 	timeout time.Duration
 }
 
-var _ proxy.Upstream = (*upstream)(nil)
+var (
+	_ proxy.Upstream  = (*upstream)(nil)
+	_ native.Upstream = (*upstream)(nil)
+)
 
 // parseUpstream checks an upstream URL. It does not connect. Its errors never hold the URL, which may have a password.
 func parseUpstream(v string) (*upstream, error) {
@@ -120,15 +125,35 @@ func (u *upstream) check(ctx context.Context) (reached bool, err error) {
 
 // connect opens a control connection to the first host that lets nextvald in and is one for sessions.
 func (u *upstream) connect(ctx context.Context) (*pgconn.PgConn, error) {
+	return firstHost(u, func(h *host) (*pgconn.PgConn, error) { return pgconn.ConnectConfig(ctx, h.control) })
+}
+
+// Control implements native.Upstream.
+func (u *upstream) Control(ctx context.Context, database string) (*pgx.Conn, error) {
+	cfg, err := pgx.ParseConfig("sslmode=disable") // replaced below, but for what is not of the connection itself
+	if err != nil {
+		return nil, err
+	}
+	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec // a pooler in between need not know prepared statements
+	return firstHost(u, func(h *host) (*pgx.Conn, error) {
+		cfg := cfg.Copy()
+		cfg.Config = *h.control.Copy()
+		cfg.Database, cfg.DialFunc = database, h.dialer.DialContext
+		return pgx.ConnectConfig(ctx, cfg)
+	})
+}
+
+// firstHost connects to the first host that lets nextvald in.
+func firstHost[C any](u *upstream, connect func(*host) (C, error)) (none C, err error) {
 	var errs []error
 	for _, h := range u.hosts {
-		conn, err := pgconn.ConnectConfig(ctx, h.control)
+		conn, err := connect(h)
 		if err == nil {
 			return conn, nil
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", h.address, lookError(err)))
 	}
-	return nil, errors.Join(errs...)
+	return none, errors.Join(errs...)
 }
 
 // ready says why sessions would not be let in, nil when nothing speaks against it.

@@ -1,0 +1,2 @@
+// Package native deals with the upstream's own sequences, on connections of nextvald's own.
+package native
