@@ -7,7 +7,9 @@ import (
 	"time"
 )
 
-// Set moves the sequence: setval(name, value, called). The next value is value + INCREMENT when called, else value.
+// Set moves the sequence: setval(name, value, called). The next value is value + INCREMENT when called, else value, or the
+// next one that leases do not skip: of a mirrored sequence, the upstream's goes on in its block. That the block is of before
+// the move shows by Holes, which hold it too.
 //
 // Errors: 22003 when value is out of the sequence's bounds; ErrUndefined; ErrStore.
 func (s *Sequence) Set(ctx context.Context, value int64, called bool) error {
@@ -20,6 +22,12 @@ func (s *Sequence) Set(ctx context.Context, value int64, called bool) error {
 			}
 		}
 		item.place(cursor{last: value, called: called})
+		item.Holes = nil
+		for _, r := range []*Range{item.Fence, item.NextFence} {
+			if r != nil {
+				item.Holes = append(item.Holes, *r)
+			}
+		}
 		return nil
 	})
 }
@@ -80,6 +88,9 @@ func (s *Sequence) change(ctx context.Context, edit func(*Item, cursor) error) e
 			if item, err = s.awaitOther(reading, item); err != nil || item.State == Revoking {
 				continue
 			}
+		}
+		if item.Source != FromStore {
+			return moving(s.Name())
 		}
 		next, safe, editErr := s.edited(item, item, edit)
 		if editErr != nil {
@@ -311,6 +322,9 @@ func (s *Sequence) drop(ctx context.Context) error {
 	}
 	if err != nil {
 		return s.failed("drop the sequence", err)
+	}
+	if item.Source != FromStore {
+		return moving(s.Name())
 	}
 	if err := s.revoke(ctx, reading, item.Version, func(begun Item) (func(context.Context) error, bool, error) {
 		return func(ctx context.Context) error { return s.r.deleteItem(ctx, begun) }, false, nil

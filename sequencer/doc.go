@@ -67,7 +67,10 @@
 //	def       type, start, increment, min, max, cache, cycle, owned_by, owner; policy: the sequence's own settings;
 //	          and fresh: the position at which it counts as not yet called
 //	oid       its OID
-//	db_oid, rel_oid, fence, holes    for a sequence that the upstream has too; absent for a virtual one
+//	db_oid, rel_oid    of the upstream's sequence; absent for a virtual one, as the next three
+//	fence              first and last of the block that the upstream's sequence is confined to
+//	next_fence         the same of the block that it is about to be confined to
+//	holes              the same of blocks that it was confined to; leases skip all three
 //	created, changed                 times of creation and of the last change, for people
 //
 // A lease of n values is one conditional write that adds n x increment to pos. A give-back moves pos back, on the condition

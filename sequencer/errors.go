@@ -45,6 +45,10 @@ var (
 	ErrShuttingDown = &Error{Code: codeShuttingDown}
 )
 
+// ErrMoving: the sequence is being handed over between the store and the upstream, or the upstream hands it out: that is
+// whom to ask. It is the cause of an Error of code 55000.
+var ErrMoving = errors.New("the sequence is being handed over")
+
 func (e *Error) Error() string {
 	switch {
 	case e.Message == "":
@@ -83,6 +87,15 @@ func exhausted(n Name, d Definition) *Error {
 	return &Error{
 		Code:    codeExhausted,
 		Message: fmt.Sprintf("nextval: reached %s value of sequence %q (%d)", kind, bare(n.Name), bound),
+	}
+}
+
+func moving(n Name) *Error {
+	return &Error{
+		Code:    codeState,
+		Message: fmt.Sprintf("sequence %q is not handed out by the store", bare(n.Name)),
+		Hint:    "It is being handed over to the upstream or from there. Try again.",
+		Err:     ErrMoving,
 	}
 }
 

@@ -140,7 +140,7 @@ func (s *Sequence) takeOff() (item Item, flight uint64) {
 	return s.item, s.flights
 }
 
-// lease makes one attempt to reserve up to count values, wrapping round a CYCLE where it must.
+// lease makes one attempt to reserve up to count values, jumping where it must.
 func (s *Sequence) lease(item Item, count int64) (*stock, Item, error) {
 	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.StoreTimeout)
 	defer cancel()
@@ -158,7 +158,7 @@ func (s *Sequence) lease(item Item, count int64) (*stock, Item, error) {
 	return block, after, err
 }
 
-// reserve leases, or wraps.
+// reserve leases, or jumps.
 func (s *Sequence) reserve(ctx context.Context, item Item, count int64) (*stock, Item, error) {
 	sent := s.r.cfg.Clock.Now()
 	l, err := s.r.store.Lease(ctx, item, count)
@@ -188,23 +188,28 @@ func (s *Sequence) reserve(ctx context.Context, item Item, count int64) (*stock,
 			s.undo(ctx, met)
 		}
 	}
-	if met.Version != item.Version || met.State != Active || met.Source != FromStore || met.Definition.room(met.Pos) > 0 {
+	if met.Version != item.Version || met.State != Active || met.Source != FromStore || met.room(met.Pos) > 0 {
 		return nil, Item{}, err
 	}
-	if !met.Definition.Cycle {
-		return nil, Item{}, exhausted(s.Name(), met.Definition)
-	}
-	return s.wrap(ctx, met, count)
+	return s.jump(ctx, met, count)
 }
 
-// wrap goes round a CYCLE: the write that moves the position back to the other end reserves the first block there.
-func (s *Sequence) wrap(ctx context.Context, item Item, count int64) (*stock, Item, error) {
-	d := item.Definition
-	before, first := item.Pos, d.wrapped()
-	count = min(count, d.room(At(first)))
+// jump goes on past a range that leases skip, or round a CYCLE: the write that moves the position there reserves the first
+// block.
+func (s *Sequence) jump(ctx context.Context, item Item, count int64) (*stock, Item, error) {
+	d, before := item.Definition, item.Pos
+	to, ok := item.landing(before)
+	if !ok && d.Cycle {
+		to, ok = item.landing(At(d.wrapped()))
+		item.Fresh = nil
+	}
+	if !ok {
+		return nil, Item{}, exhausted(s.Name(), d)
+	}
+	first, _ := to.Value() // a lease can begin there
+	count = min(count, item.room(to))
 	block := Block{First: first, Count: count, Increment: d.Increment}
-	item.Pos = At(first).Plus(Product(count, d.Increment))
-	item.Fresh = nil
+	item.Pos = to.Plus(Product(count, d.Increment))
 	if last := block.Last(); item.High == nil || d.beyond(At(last), At(*item.High)) {
 		item.High = &last
 	}
@@ -260,11 +265,7 @@ func (s *Sequence) judge(known int64, err error) (pause time.Duration, verdict e
 		}
 		s.know(conflict.Item)
 		if s.item.Source != FromStore {
-			return 0, &Error{
-				Code:    codeState,
-				Message: "sequence \"" + s.Name().Name + "\" is not handed out by the store",
-				Hint:    "Another nextvald moved it to the upstream; try again there.",
-			}
+			return 0, moving(s.Name())
 		}
 		if s.item.State == Active && s.failures == 0 {
 			s.failures++ // so that a store that contradicts itself is not asked in a tight loop

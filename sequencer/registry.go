@@ -359,7 +359,7 @@ func (r *Registry) forget(s *Sequence) {
 	}
 }
 
-// LookupOID finds a sequence of a database by its OID. ErrUndefined.
+// LookupOID finds a sequence of a database by its OID: the one that the upstream gave for a mirrored one. ErrUndefined.
 func (r *Registry) LookupOID(ctx context.Context, database string, oid uint32) (*Sequence, error) {
 	r.mu.Lock()
 	d := r.databases[database]
@@ -371,8 +371,10 @@ func (r *Registry) LookupOID(ctx context.Context, database string, oid uint32) (
 			}
 		}
 	}
-	if oid < MaxOID/2 {
-		return nil, undefined(Name{Name: fmt.Sprint(oid)}) // far below any that a namespace gave
+	if d != nil && oid < MaxOID/2 {
+		// It is far below any that a namespace gave: the upstream's own, of a sequence that another process may have adopted
+		// within the last second.
+		return nil, undefined(Name{Name: fmt.Sprint(oid)})
 	}
 	entries, err := r.List(ctx, database)
 	if err != nil {

@@ -23,7 +23,7 @@ type stock struct {
 	// refillAt is the claim from which on the next block is wanted.
 	refillAt atomic.Int64
 	// rev is the item's after the lease, and before is the position that the lease (or the remainder that this is) began
-	// at. It differs from First only where a lease wrapped round a CYCLE.
+	// at. It differs from First only where a lease jumped: over a range that leases skip, or round a CYCLE.
 	rev    int64
 	before Position
 	// term is that of the membership in which it was leased, version and mode are the item's.

@@ -33,8 +33,9 @@ func (c *Conflict) Error() string {
 type Leaser interface {
 	// Lease reserves at least one and at most count consecutive values of the item's incarnation and version for the
 	// caller alone, by one atomic step that adds 1 to rev. It gives fewer than asked for where the range ends, or where a
-	// stretch ends that was leased before. The rest of item is as the caller knows it and may be out of date.
-	// *Conflict: the stored item has another version, is not active, is not handed out by the store or has no value left.
+	// stretch ends that was leased before, or that leases do not skip (Item.Skips). The rest of item is as the caller knows it and may be out of date.
+	// *Conflict: the stored item has another version, is not active, is not handed out by the store or has no value left,
+	// or its position is in a range that leases skip.
 	// ErrNotFound: the sequence was dropped. ErrUnknownOutcome: the values must be taken for lost.
 	Lease(ctx context.Context, item Item, count int64) (Lease, error)
 	// GiveBack moves the position back over values that were leased and not handed out. It is conditional on the version
@@ -173,10 +174,11 @@ type Item struct {
 	Definition Definition
 	OID        uint32
 	// DBOID and RelOID are those of the upstream's database and sequence, 0 for a virtual one. Fence is the block that
-	// the upstream's own sequence is confined to, Holes are ranges that leases skip.
-	DBOID, RelOID uint32
-	Fence         *Range
-	Holes         []Range
+	// the upstream's own sequence is confined to, nil when it has no value to give, NextFence the one that it is about to be
+	// confined to, and Holes are blocks that it was confined to. Leases skip all of them.
+	DBOID, RelOID    uint32
+	Fence, NextFence *Range
+	Holes            []Range
 	// Created and Changed are the times of creation and of the last Put, in RFC 3339, for people. After a slash, Changed
 	// has a token that tells one Put from another when its outcome has to be settled.
 	Created, Changed string
@@ -184,7 +186,7 @@ type Item struct {
 
 // Clone returns a copy that shares nothing with the item.
 func (it Item) Clone() Item {
-	it.High, it.Fresh, it.Fence = clone(it.High), clone(it.Fresh), clone(it.Fence)
+	it.High, it.Fresh, it.Fence, it.NextFence = clone(it.High), clone(it.Fresh), clone(it.Fence), clone(it.NextFence)
 	it.Holes = slices.Clone(it.Holes)
 	return it
 }
@@ -237,7 +239,7 @@ type GiveBack struct {
 // that holds the item decides. It does not change the item. It returns a *Conflict where Leaser.Lease does.
 func (it Item) Grant(version, count int64) (Lease, error) {
 	d := it.Definition
-	count = min(count, d.room(it.Pos))
+	count = min(count, it.room(it.Pos))
 	if it.Version != version || it.State != Active || it.Source != FromStore || count < 1 {
 		return Lease{}, &Conflict{Item: it.Clone()}
 	}

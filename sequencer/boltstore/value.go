@@ -24,6 +24,7 @@ type itemValue struct {
 	DBOID   uint32              `json:"db_oid,omitempty"`
 	RelOID  uint32              `json:"rel_oid,omitempty"`
 	Fence   *rangeValue         `json:"fence,omitempty"`
+	Next    *rangeValue         `json:"next_fence,omitempty"`
 	Holes   []rangeValue        `json:"holes,omitempty"`
 	Created string              `json:"created"`
 	Changed string              `json:"changed"`
@@ -57,7 +58,7 @@ func encodeItem(it sequencer.Item) ([]byte, error) {
 			Type: d.Type.String(), Start: d.Start, Increment: d.Increment, Min: d.Min, Max: d.Max,
 			Cache: d.Cache, Cycle: d.Cycle, OwnedBy: d.OwnedBy, Owner: d.Owner, Fresh: it.Fresh,
 		},
-		OID: it.OID, DBOID: it.DBOID, RelOID: it.RelOID, Fence: (*rangeValue)(it.Fence),
+		OID: it.OID, DBOID: it.DBOID, RelOID: it.RelOID, Fence: (*rangeValue)(it.Fence), Next: (*rangeValue)(it.NextFence),
 		Created: it.Created, Changed: it.Changed,
 	}
 	for _, h := range it.Holes {
@@ -100,7 +101,7 @@ func (v itemValue) item(incarnation string) (sequencer.Item, error) {
 			Type: t, Start: v.Def.Start, Increment: v.Def.Increment, Min: v.Def.Min, Max: v.Def.Max,
 			Cache: v.Def.Cache, Cycle: v.Def.Cycle, OwnedBy: v.Def.OwnedBy, Owner: v.Def.Owner,
 		},
-		OID: v.OID, DBOID: v.DBOID, RelOID: v.RelOID, Fence: (*sequencer.Range)(v.Fence),
+		OID: v.OID, DBOID: v.DBOID, RelOID: v.RelOID, Fence: (*sequencer.Range)(v.Fence), NextFence: (*sequencer.Range)(v.Next),
 		Created: v.Created, Changed: v.Changed,
 	}
 	for _, h := range v.Holes {

@@ -30,9 +30,20 @@ func leasableValues(version int64, more attributes) attributes {
 //
 // DynamoDB can add to pos, but it cannot take a maximum for high. There are two forms, each right whenever its condition
 // holds: where pos is past high, high becomes the last value of the block; where the whole block lies within what was
-// leased before (after a give-back or a setval), high stays.
+// leased before (after a give-back or a setval), high stays. The block lies within a stretch that leases do not skip, as far
+// as is known.
 func (s *Store) Lease(ctx context.Context, item sequencer.Item, count int64) (sequencer.Lease, error) {
 	known, want := item, item.Version
+	if _, err := known.Grant(want, count); err != nil && len(known.Skips()) > 0 {
+		// No stretch is known that a block could lie in: which ranges leases skip must be known of the item as it is.
+		var err error
+		if known, err = s.Get(ctx, item.Incarnation); err != nil {
+			return sequencer.Lease{}, err
+		}
+		if _, err := known.Grant(want, count); err != nil {
+			return sequencer.Lease{}, err
+		}
+	}
 	for range leaseAttempts {
 		form := plan(known, count)
 		out, err := s.client.UpdateItem(ctx, form.request(s.table, s.itemKey(item.Incarnation), want))
@@ -55,6 +66,8 @@ func (s *Store) Lease(ctx context.Context, item sequencer.Item, count int64) (se
 type form struct {
 	definition sequencer.Definition
 	count      int64
+	// least and greatest are the bounds of where the block may lie.
+	least, greatest int64
 	// within is high, where the block lies within what was leased before; nil where it begins past it.
 	within *int64
 }
@@ -62,7 +75,10 @@ type form struct {
 // plan chooses the form that fits an item.
 func plan(known sequencer.Item, count int64) form {
 	d := known.Definition
-	f := form{definition: d, count: 1}
+	f := form{definition: d, count: 1, least: d.Min, greatest: d.Max}
+	if least, greatest, ok := known.Stretch(known.Pos); ok {
+		f.least, f.greatest = least, greatest
+	}
 	// Without room the request is made all the same: the item may have changed, and if not it is refused.
 	if lease, err := known.Grant(known.Version, count); err == nil {
 		f.count = lease.Count
@@ -85,13 +101,13 @@ func plan(known sequencer.Item, count int64) form {
 // request is the UpdateItem of a form.
 func (f form) request(table *string, key attributes, version int64) *dynamodb.UpdateItemInput {
 	d := f.definition
-	// The first value of the block may be no further than this for the last one to be within the bounds.
+	// The first value of the block may be no further than this for the last one to be within the stretch.
 	inc := sequencer.At(d.Increment)
 	ahead := sequencer.Product(f.count, d.Increment)
 	reach := ahead.Minus(inc)
-	from, to := sequencer.At(d.Min), sequencer.At(d.Max).Minus(reach)
+	from, to := sequencer.At(f.least), sequencer.At(f.greatest).Minus(reach)
 	if d.Increment < 0 {
-		from, to = sequencer.At(d.Min).Minus(reach), sequencer.At(d.Max)
+		from, to = sequencer.At(f.least).Minus(reach), sequencer.At(f.greatest)
 	}
 	values := attributes{":ahead": position(ahead), ":one": number(1)}
 	update := "SET pos = pos + :ahead, rev = rev + :one"

@@ -60,6 +60,9 @@ func encodeItem(it sequencer.Item) attributes {
 	if it.Fence != nil {
 		item["fence"] = encodeRange(*it.Fence)
 	}
+	if it.NextFence != nil {
+		item["next_fence"] = encodeRange(*it.NextFence)
+	}
 	if len(it.Holes) > 0 {
 		var holes []types.AttributeValue
 		for _, h := range it.Holes {
@@ -109,6 +112,10 @@ func decodeItem(incarnation string, got attributes) (sequencer.Item, error) {
 	if got["fence"] != nil {
 		fence := d.rangeOf(got["fence"])
 		it.Fence = &fence
+	}
+	if got["next_fence"] != nil {
+		next := d.rangeOf(got["next_fence"])
+		it.NextFence = &next
 	}
 	if holes, ok := got["holes"].(*types.AttributeValueMemberL); ok {
 		for _, h := range holes.Value {
@@ -255,12 +262,12 @@ func (d *decoder) position(name string) sequencer.Position {
 func (d *decoder) rangeOf(v types.AttributeValue) sequencer.Range {
 	m, _ := v.(*types.AttributeValueMemberM)
 	if m == nil {
-		d.note("fence or holes", fmt.Errorf("not a map"))
+		d.note("fence, next_fence or holes", fmt.Errorf("not a map"))
 		return sequencer.Range{}
 	}
 	in := decoder{item: m.Value}
 	r := sequencer.Range{First: in.int("first"), Last: in.int("last")}
-	d.note("fence or holes", in.err)
+	d.note("fence, next_fence or holes", in.err)
 	return r
 }
 

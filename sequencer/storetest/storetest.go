@@ -32,10 +32,12 @@ func Run(t *testing.T, fresh func(t testing.TB) Opener) {
 		"names with any characters":               namesOfAnyCharacters,
 		"namespaces are apart":                    namespacesAreApart,
 		"what was written is there after opening": durable,
-		"leases":                     leases,
-		"leases at the ends of int8": leasesAtTheEnds,
-		"a lease is refused":         leaseIsRefused,
-		"a give-back":                giveBack,
+		"leases":                                       leases,
+		"leases at the ends of int8":                   leasesAtTheEnds,
+		"a lease is refused":                           leaseIsRefused,
+		"leases skip what is set apart":                leasesSkip,
+		"leases skip at random":                        leasesSkipAtRandom,
+		"a give-back":                                  giveBack,
 		"a give-back sent again after another's lease": giveBackABA,
 		"leases and give-backs at random":              random,
 		"leases at the same time do not overlap":       concurrentLeases,
@@ -129,6 +131,7 @@ func itemsAreKeptWhole(t *testing.T, o Opener) {
 	full.High, full.Fresh = ptr[int64](math.MinInt64), ptr[int64](math.MaxInt64)
 	full.DBOID, full.RelOID = math.MaxUint32, 16384
 	full.Fence = &sequencer.Range{First: math.MinInt64, Last: math.MaxInt64}
+	full.NextFence = &sequencer.Range{First: 3, Last: 2}
 	full.Holes = []sequencer.Range{{First: -1, Last: 1}, {First: 5, Last: 5}}
 	bare := item("bare", define(t, 1, 1, math.MaxInt16, 1))
 	bare.Definition.Type = sequencer.Smallint
@@ -380,6 +383,131 @@ func leasesAtTheEnds(t *testing.T, o Opener) {
 		require.NoError(t, err)
 		require.Equal(t, []int64{math.MaxInt64 - 1, 2}, []int64{l.First, l.Count})
 	})
+}
+
+// leasesSkip: no block holds a value of a range that leases skip, and none begins there.
+func leasesSkip(t *testing.T, o Opener) {
+	s := open(t, o)
+	r := func(first, last int64) sequencer.Range { return sequencer.Range{First: first, Last: last} }
+	for name, c := range map[string]struct {
+		definition  sequencer.Definition
+		fence, next *sequencer.Range
+		holes       []sequencer.Range
+		pos         int64
+		count       int64 // of the lease; 0: it is refused
+	}{
+		"up to a fence":                 {define(t, 1, 1, 100, 1), ptr(r(10, 19)), nil, nil, 1, 9},
+		"up to the next fence":          {define(t, 1, 1, 100, 1), ptr(r(50, 59)), ptr(r(10, 19)), nil, 1, 9},
+		"up to a hole":                  {define(t, 1, 1, 100, 1), ptr(r(1, 2)), nil, []sequencer.Range{r(70, 80), r(40, 41)}, 5, 35},
+		"between holes":                 {define(t, 1, 1, 100, 1), nil, nil, []sequencer.Range{r(70, 80), r(40, 41)}, 42, 28},
+		"after all of them":             {define(t, 1, 1, 100, 1), ptr(r(10, 19)), nil, []sequencer.Range{r(70, 80)}, 81, 20},
+		"at the beginning of one":       {define(t, 1, 1, 100, 1), ptr(r(10, 19)), nil, nil, 10, 0},
+		"at the end of one":             {define(t, 1, 1, 100, 1), ptr(r(10, 19)), nil, nil, 19, 0},
+		"up to the bound":               {define(t, 1, 1, 100, 1), ptr(r(101, 200)), nil, nil, 95, 6},
+		"a step across a small one":     {define(t, 10, 1, 100, 1), ptr(r(12, 19)), nil, nil, 1, 2},
+		"down to a fence":               {define(t, -1, -100, -1, -1), ptr(r(-10, -19)), nil, nil, -1, 9},
+		"down, written the other way":   {define(t, -1, -100, -1, -1), ptr(r(-19, -10)), nil, nil, -1, 9},
+		"down, between":                 {define(t, -3, -100, -1, -1), ptr(r(-10, -19)), nil, []sequencer.Range{r(-50, -60)}, -22, 10},
+		"down, in one":                  {define(t, -1, -100, -1, -1), nil, nil, []sequencer.Range{r(-50, -60)}, -55, 0},
+		"all of it":                     {define(t, 1, 1, 100, 1), ptr(r(1, 100)), nil, nil, 1, 0},
+		"the ends of int8":              {define(t, 1, math.MinInt64, math.MaxInt64, 0), ptr(r(math.MaxInt64, math.MaxInt64)), nil, []sequencer.Range{r(math.MinInt64, -1)}, math.MaxInt64 - 3, 3},
+		"the ends of int8, coming down": {define(t, -1, math.MinInt64, math.MaxInt64, 0), ptr(r(math.MinInt64, math.MinInt64)), nil, []sequencer.Range{r(1, math.MaxInt64)}, math.MinInt64 + 3, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			it := item(name, c.definition)
+			it.Fence, it.NextFence, it.Holes, it.Pos = c.fence, c.next, c.holes, sequencer.At(c.pos)
+			it = put(t, s, it)
+			l, err := lease(t, s, it, 1000)
+			if c.count == 0 {
+				require.Equal(t, it, conflict(t, err))
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, []int64{c.pos, c.count}, []int64{l.First, l.Count})
+		})
+	}
+	t.Run("whoever knows an old position", func(t *testing.T) {
+		it := item("old", define(t, 1, 1, 1000, 1))
+		it.Fence = ptr(r(101, 200))
+		old := put(t, s, it)
+		moved := rewrite(t, s, old, func(it *sequencer.Item) {
+			it.Pos = sequencer.At(401)
+			it.Holes, it.Fence = []sequencer.Range{*it.Fence}, ptr(r(301, 400)) // added behind the position
+		})
+		l, err := lease(t, s, old, 1000)
+		require.NoError(t, err)
+		require.Equal(t, []int64{401, 600}, []int64{l.First, l.Count})
+		require.Equal(t, moved.Rev+1, l.Rev)
+	})
+	t.Run("whoever knows a position within one", func(t *testing.T) {
+		it := item("in", define(t, 1, 1, 1000, 1))
+		it.Fence = ptr(r(101, 200))
+		it.Pos = sequencer.At(101)
+		in := put(t, s, it)
+		rewrite(t, s, in, func(it *sequencer.Item) { it.Pos = sequencer.At(201) })
+		l, err := lease(t, s, in, 10)
+		require.NoError(t, err)
+		require.Equal(t, []int64{201, 10}, []int64{l.First, l.Count})
+	})
+}
+
+// leasesSkipAtRandom leases while ranges are set apart behind the position, by those who know the item as it was at any time
+// of the version.
+func leasesSkipAtRandom(t *testing.T, o Opener) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	s := open(t, o)
+	for round, increment := range []int64{1, -1, 7, -7} {
+		id := fmt.Sprint("skip", round)
+		from, to := int64(-2000), int64(2000)
+		start := from
+		if increment < 0 {
+			start = to
+		}
+		it := item(id, define(t, increment, from, to, start))
+		var apart []sequencer.Range
+		for range 4 {
+			first := from + rng.Int64N(to-from-50)
+			apart = append(apart, sequencer.Range{First: first, Last: first + rng.Int64N(50)})
+		}
+		it.Fence, it.Holes = &apart[0], apart[1:]
+		it = put(t, s, it)
+		known := []sequencer.Item{it}
+		taken := map[int64]bool{}
+		for range 120 {
+			before := get(t, s, id)
+			hint := known[rng.IntN(len(known))]
+			l, err := lease(t, s, hint, 1+rng.Int64N(30))
+			if err != nil {
+				require.Equal(t, before, conflict(t, err))
+				// As a registry does that finds a range in its way.
+				known = append(known, rewrite(t, s, before, func(it *sequencer.Item) {
+					if next := it.Pos.Plus(sequencer.At(increment)); next.Compare(sequencer.At(from)) >= 0 && next.Compare(sequencer.At(to)) <= 0 {
+						it.Pos = next
+					}
+				}))
+				continue
+			}
+			for i := range l.Count {
+				v := l.First + i*increment
+				require.False(t, taken[v], "%d twice", v)
+				taken[v] = true
+				for _, r := range before.Skips() {
+					require.False(t, v >= min(r.First, r.Last) && v <= max(r.First, r.Last), "%d is of %v", v, r)
+				}
+			}
+			after := before
+			after.Apply(l)
+			known = append(known, after)
+			if rng.IntN(4) == 0 { // what was leased becomes the fence
+				known = append(known, rewrite(t, s, get(t, s, id), func(it *sequencer.Item) {
+					it.Holes = append(it.Holes, *it.Fence)
+					it.Fence = &sequencer.Range{First: l.First, Last: l.First + (l.Count-1)*increment}
+				}))
+			}
+		}
+	}
 }
 
 func leaseIsRefused(t *testing.T, o Opener) {
