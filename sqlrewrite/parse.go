@@ -176,6 +176,7 @@ func (p *planner) statement(raw *pg_query.RawStmt, params int) Statement {
 	}
 	p.st, p.scope = &st, nil
 	p.classify(raw.Stmt)
+	p.moves(raw.Stmt)
 	if len(st.Calls) > 0 || len(st.Reads) > 0 || len(st.Classes) > 0 {
 		fixCurrent(st.Calls)
 		if st.Kind == KindPass {
@@ -293,8 +294,21 @@ func (p *planner) classify(node *pg_query.Node) {
 		if !p.ddl(node) {
 			p.createsOf(node)
 			p.walk(node.ProtoReflect(), later)
+			for i := range st.Calls {
+				st.Calls[i].Default = defines(node)
+			}
 		}
 	}
+}
+
+// defines reports whether a statement defines a table or a domain.
+func defines(node *pg_query.Node) bool {
+	switch node.Node.(type) {
+	case *pg_query.Node_CreateStmt, *pg_query.Node_CreateForeignTableStmt, *pg_query.Node_AlterTableStmt,
+		*pg_query.Node_CreateDomainStmt, *pg_query.Node_AlterDomainStmt:
+		return true
+	}
+	return false
 }
 
 func transaction(t *pg_query.TransactionStmt) Transaction {

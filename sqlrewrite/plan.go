@@ -64,6 +64,10 @@ type Statement struct {
 	// DropSchemas are the schemas of a DROP SCHEMA, and DropCascade says that it is written with CASCADE.
 	DropSchemas []string
 	DropCascade bool
+	// Moves are the sequences that the statement may move; nil when there are none.
+	Moves *Moves
+	// Prepares and Executes are the name of a PREPARE and of an EXECUTE.
+	Prepares, Executes string
 }
 
 // Function is one of the four sequence functions.
@@ -105,6 +109,8 @@ type Call struct {
 	Place Place
 	// Body: the call stands inside a string (the body of a function or DO); it cannot be replaced.
 	Body bool
+	// Default: the call stands in the definition of a table or domain, as the default of a column, say.
+	Default bool
 }
 
 // Place says what must be kept when the call is replaced.

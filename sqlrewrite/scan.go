@@ -30,6 +30,9 @@ const (
 	// HasReadOnly: it may change the access mode of the open transaction: SET, RESET, set_config, CALL and DO. The mode
 	// that BEGIN names is in Transaction.
 	HasReadOnly
+	// HasMoves: it may alter, drop, rename or set back sequences, or run what was prepared to do so: ALTER, DROP, TRUNCATE, DO
+	// and EXECUTE.
+	HasMoves
 )
 
 // hint is what a word says wherever it stands, and what it says as the first of a statement.
@@ -37,7 +40,7 @@ type hint struct{ anywhere, opening Traits }
 
 // hints are those of the words that have one, in lower case.
 var hints = map[string]hint{
-	"nextval": {anywhere: HasCall}, "currval": {anywhere: HasCall}, "lastval": {anywhere: HasCall}, "setval": {anywhere: HasCall},
+	"nextval": {anywhere: HasCall}, "currval": {anywhere: HasCall}, "lastval": {anywhere: HasCall}, "setval": {anywhere: HasCall | hintMove},
 	peerSchema: {anywhere: HasCall},
 	"sequence": {anywhere: HasSequenceDDL},
 	"create":   {anywhere: HasCreate}, "rename": {anywhere: HasCreate}, "schema": {anywhere: HasCreate | HasSession},
@@ -47,17 +50,20 @@ var hints = map[string]hint{
 	"begin": {opening: HasTransaction}, "start": {opening: HasTransaction}, "commit": {opening: HasTransaction},
 	"end": {opening: HasTransaction}, "rollback": {opening: HasTransaction | HasSession},
 	"abort": {opening: HasTransaction | HasSession}, "savepoint": {opening: HasTransaction},
-	"release": {opening: HasTransaction}, "prepare": {opening: HasTransaction},
+	"release": {opening: HasTransaction}, "prepare": {opening: HasTransaction | HasMoves},
 	"deallocate": {opening: HasDeallocate}, "discard": {opening: HasDeallocate | HasSession},
 	"set": {opening: HasSession | HasReadOnly}, "reset": {opening: HasSession | HasReadOnly},
-	"do": {opening: HasSession | HasReadOnly}, "call": {opening: HasSession | HasReadOnly},
-	"drop": {opening: HasSession}, "alter": {opening: HasSession | HasCreate},
+	"do": {opening: HasSession | HasReadOnly | HasMoves}, "call": {opening: HasSession | HasReadOnly},
+	"drop": {opening: HasSession | HasMoves, anywhere: hintMove}, "alter": {opening: HasSession | HasCreate | HasMoves, anywhere: hintMove},
+	"truncate": {opening: HasMoves, anywhere: hintMove}, "execute": {opening: HasMoves}, "grant": {opening: HasSession},
+	"revoke": {opening: HasSession},
 }
 
-// INTO creates a table only where it does not follow INSERT or MERGE.
+// INTO creates a table only where it does not follow INSERT or MERGE. A move in the text of DO may stand anywhere.
 const (
 	hintInto Traits = 1 << (iota + 24)
 	hintTarget
+	hintMove
 )
 
 // longestName is PostgreSQL's NAMEDATALEN - 1, in bytes.
@@ -101,12 +107,16 @@ const (
 // word, or the contents of quotes, may be the name of a sequence; it may be nil, and must not keep the word. Scan
 // allocates nothing.
 func Scan(text string, known func(word string) bool) Traits {
+	return scan(text, known) &^ (hintInto | hintTarget | hintMove)
+}
+
+func scan(text string, known func(word string) bool) Traits {
 	s := scanner{known: known, opens: true}
 	s.scan(text)
 	if s.name != nil {
 		nameBuffers.Put(s.name)
 	}
-	return s.traits &^ (hintInto | hintTarget)
+	return s.traits
 }
 
 // scanner is the state of a Scan.

@@ -31,7 +31,7 @@ func TestScan(t *testing.T) {
 		"escaped identifier":            {`SELECT U&"\006eextval"('s')`, HasCall},
 		"escaped identifier, lower u":   {`SELECT u&"x"('s')`, HasCall},
 		"part of a word":                {"SELECT my_nextval('s'), nextval_2, xcreate", 0},
-		"sequence":                      {"ALTER SEQUENCE s RESTART", HasSequenceDDL | HasSession | HasCreate},
+		"sequence":                      {"ALTER SEQUENCE s RESTART", HasSequenceDDL | HasSession | HasCreate | HasMoves},
 		"known name":                    {"TABLE orders_seq", HasKnownName},
 		"known name in upper case":      {"TABLE ORDERS_SEQ", HasKnownName},
 		"known name with blanks":        {`TABLE "Orders Seq"`, HasKnownName},
@@ -51,8 +51,8 @@ func TestScan(t *testing.T) {
 		"merge, insert, select into":    {"MERGE INTO t USING u ON true WHEN NOT MATCHED THEN INSERT VALUES (1); SELECT 1 INTO v", HasCreate},
 		"insert into on two lines":      {"INSERT\n\tINTO t VALUES (1)", 0},
 		"merge into":                    {"MERGE INTO t USING u ON true WHEN NOT MATCHED THEN INSERT VALUES (1)", 0},
-		"rename":                        {"ALTER TABLE t RENAME TO u", HasCreate | HasSession},
-		"serial column":                 {"ALTER TABLE t ADD COLUMN id serial", HasCreate | HasSession},
+		"rename":                        {"ALTER TABLE t RENAME TO u", HasCreate | HasSession | HasMoves},
+		"serial column":                 {"ALTER TABLE t ADD COLUMN id serial", HasCreate | HasSession | HasMoves},
 		"import":                        {"IMPORT FOREIGN SCHEMA a FROM SERVER b INTO c", HasCreate | HasSession},
 		"begin":                         {"BEGIN READ ONLY", HasTransaction},
 		"begin after a comment":         {"/* ping */ -- x\nBEGIN", HasTransaction},
@@ -64,7 +64,7 @@ func TestScan(t *testing.T) {
 		"discard":                       {"DISCARD ALL", HasDeallocate | HasSession},
 		"set":                           {"SET search_path = a", HasSession | HasReadOnly},
 		"set of update":                 {"UPDATE t SET a = 1", 0},
-		"do":                            {"DO 'x'", HasSession | HasReadOnly},
+		"do":                            {"DO 'x'", HasSession | HasReadOnly | HasMoves},
 		"do of on conflict":             {"INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING", 0},
 		"set_config":                    {"SELECT set_config('search_path', 'a', true)", HasSession | HasReadOnly},
 		"parameters and numbers":        {"SELECT $1, 12, 1e5", 0},
@@ -91,7 +91,7 @@ func hintsOf(text string) (traits Traits) {
 	}) {
 		word = foldName(word)
 		for _, piece := range append(strings.Split(word, "$"), word) {
-			traits |= hints[piece].anywhere &^ (hintInto | hintTarget)
+			traits |= hints[piece].anywhere &^ (hintInto | hintTarget | hintMove)
 			if isKnown(piece) {
 				traits |= HasKnownName
 			}
