@@ -30,6 +30,11 @@ func flush(n int, messages ...pgproto3.FrontendMessage) exchange {
 	return exchange{messages: append(messages, &pgproto3.Flush{}), answers: n}
 }
 
+// closes is an exchange after whose n messages the server closes the connection.
+func closes(n int, messages ...pgproto3.FrontendMessage) exchange {
+	return exchange{messages: messages, answers: n + 1}
+}
+
 func query(sql string) *pgproto3.Query { return &pgproto3.Query{String: sql} }
 func parse(name, sql string, oids ...uint32) *pgproto3.Parse {
 	return &pgproto3.Parse{Name: name, Query: sql, ParameterOIDs: oids}
@@ -303,6 +308,19 @@ var (
 		"close before ddl":       {send(parse("a", "SELECT 1"), sync), send(closeS("a"), parse("", "CREATE SEQUENCE x"), bind("", ""), execute("", 0), sync), send(query("SELECT nextval('x')")), send(closeS("a"), parse("", "SELECT currval('s')"), bind("", ""), execute("", 0), sync)},
 		"rename again":           {send(query("ALTER SEQUENCE s RENAME TO b"), query("ALTER SEQUENCE s RENAME TO b"), query("SELECT nextval('b')"))},
 		"sequence away":          {send(parse("a", "SELECT nextval('s')"), bind("", "a"), execute("", 0), sync), send(query("DROP SEQUENCE s")), send(bind("", "a"), execute("", 0), sync), send(query("CREATE SEQUENCE s START 50")), send(bind("", "a"), execute("", 0), sync), send(closeS("a"), sync), send(bind("", "a"), sync)},
+		"parameter name, each":   {flush(1, parse("a", "SELECT nextval($1)")), flush(1, bind("", "a", "nosuch")), send(sync), flush(1, parse("b", "SELECT nextval($1)", 25)), flush(1, bind("", "b", "nosuch")), flush(1, execute("", 0)), send(sync), flush(1, parse("", "SELECT nextval('nosuch')")), send(sync)},
+		"null, binary":           {send(parse("a", "SELECT nextval($1), currval($1)"), formats(bind("", "a", nil), []int16{1}, []int16{1}), describeP(""), execute("", 1), execute("", 1), sync)},
+		"several portals":        {send(query("BEGIN")), send(parse("a", "VALUES (nextval('s')), (nextval('s'))"), bind("p", "a"), bind("q", "a"), execute("p", 1), execute("q", 1), execute("p", 1), execute("q", 0), execute("p", 0), closeP("p"), execute("p", 0), sync), send(query("ROLLBACK"))},
+		"row limit, then close":  {send(parse("a", "SELECT nextval('s')"), bind("", "a"), execute("", 1), closeP(""), sync), send(bind("", "a"), execute("", 1), bind("", "a"), execute("", 0), execute("", 1), sync)},
+		"bad format code, two":   {send(parse("", "SELECT nextval('s'), 1"), formats(bind("", ""), nil, []int16{0, 2}), describeP(""), execute("", 0), sync), send(query("SELECT nextval('s')"))},
+		"too few formats":        {send(parse("", "SELECT nextval('s'), 1, 2"), formats(bind("", ""), nil, []int16{0, 1}), sync), send(parse("", "SELECT nextval($1)"), formats(bind("", "", "s"), []int16{0, 0}, nil), sync)},
+		"read only in a batch":   {send(parse("", "BEGIN READ ONLY"), bind("", ""), execute("", 0), parse("", "SELECT nextval('s')"), describeS(""), bind("", ""), describeP(""), execute("", 0), parse("", "SELECT 1"), sync), send(query("ROLLBACK")), send(query("SELECT nextval('s')"))},
+		"failed block, messages": {send(parse("a", "SELECT nextval('s')"), sync), send(query("BEGIN"), query("SELECT nextval('nosuch')")), send(describeP("p"), sync), send(execute("p", 0), sync), send(closeP("p"), sync), send(parse("b", "COMMIT"), bind("", "b"), execute("", 0), sync), send(bind("", "a"), execute("", 0), sync)},
+		"block, one sync":        {send(parse("", "BEGIN"), bind("", ""), execute("", 0), parse("", "SELECT nextval('s')"), bind("", ""), execute("", 0), sync), send(query("COMMIT"))},
+		"no columns":             {send(parse("", "SELECT FROM nextval('s')"), describeS(""), bind("", ""), describeP(""), execute("", 0), sync), send(query("SELECT nextval('s')"))},
+		"data without a copy":    {send(&pgproto3.CopyData{Data: []byte("x")}, &pgproto3.CopyDone{}, &pgproto3.CopyFail{}, query("SELECT nextval('s')")), send(parse("", "SELECT nextval('s')"), &pgproto3.CopyData{Data: []byte("x")}, bind("", ""), &pgproto3.CopyDone{}, execute("", 0), sync)},
+		"unknown message":        {send(query("SELECT nextval('s')")), closes(1, malformed("y\x00\x00\x00\x04"), query("SELECT nextval('s')"))},
+		"length of a message":    {closes(0, malformed("Q\x00\x00\x00\x03"), query("SELECT nextval('s')"))},
 		"pgjdbc call":            {send(parse("", "select * from nextval($1) as result", 1043), bind("", "", "s"), describeP(""), execute("", 0), sync)},
 	}
 	withTable = map[string]conversation{
@@ -312,6 +330,19 @@ var (
 		"flush with a body":        {send(query("SELECT nextval('s')")), {messages: []pgproto3.FrontendMessage{malformed("H\x00\x00\x00\x06ab"), query("SELECT 2"), query("SELECT 1"), sync}, answers: 2}, send(query("SELECT nextval('s')"))},
 		"regclass elsewhere":       {send(query("SELECT count(*) FROM t WHERE id = 's'::regclass::oid::bigint"), query("SELECT to_regclass('s') IS NULL, 't'::regclass"), query("SELECT nextval('s'::regclass) FROM (SELECT 's'::regclass) q"))},
 		"not a sequence":           {send(query("SELECT nextval('t')"))},
+		"error later":              {send(parse("", "SELECT nextval('s')"), bind("", ""), execute("", 0), parse("", "INSERT INTO t VALUES (nextval('s'))"), bind("", ""), execute("", 0), parse("", "SELECT 1/0"), bind("", ""), execute("", 0), parse("", "SELECT nextval('s')"), bind("", ""), execute("", 0), sync), send(query("SELECT count(*) FROM t"), query("SELECT nextval('s') > 1010"))},
+		"error later, in a block":  {send(query("BEGIN"), query("INSERT INTO t VALUES (nextval('s'))")), send(parse("", "SELECT nextval('s')"), bind("", ""), execute("", 0), parse("", "SELECT 1/0"), bind("", ""), execute("", 0), sync), send(query("SELECT nextval('s')"), query("COMMIT"), query("SELECT count(*) FROM t"), query("SELECT nextval('s')"))},
+		"unknown in a batch":       {send(parse("", "INSERT INTO t VALUES (1)"), bind("", ""), execute("", 0), parse("", "SELECT nextval($1)"), bind("", "", "nosuch"), execute("", 0), sync), send(parse("", "INSERT INTO t VALUES (1)"), bind("", ""), execute("", 0), parse("", "SELECT nextval($1)", 25), bind("", "", "nosuch"), execute("", 0), sync), send(query("SELECT count(*) FROM t"))},
+		"read only, batch":         {send(query("BEGIN READ ONLY"), query("SELECT count(*) FROM t")), send(parse("", "SELECT count(*) FROM t"), bind("", ""), execute("", 0), parse("", "SELECT nextval('s')"), bind("", ""), describeP(""), execute("", 0), sync), send(query("COMMIT"))},
+		"limits of returned rows":  {send(parse("a", "INSERT INTO t VALUES (nextval('s')), (nextval('s')), (nextval('s')) RETURNING id"), bind("", "a"), execute("", 1), execute("", 1), execute("", 0), execute("", 0), sync), send(bind("p", "a"), execute("p", 2), sync), send(execute("p", 0), sync), send(query("SELECT count(*) FROM t"))},
+		"names of edited ones":     {send(parse("a", "INSERT INTO t VALUES (nextval('s'))"), sync), send(parse("a", "INSERT INTO t VALUES (nextval('s'))"), sync), send(parse("a", "SELECT nextval('s')"), sync), send(query("BEGIN")), send(bind("p", "a"), execute("p", 0), bind("p", "a"), sync), send(query("ROLLBACK")), send(closeS("a"), parse("a", "SELECT nextval('s') > 1000"), bind("p", "a"), execute("p", 0), sync)},
+		"bound and not executed":   {send(parse("a", "INSERT INTO t VALUES (nextval('s'))"), sync), send(bind("", "a", "x"), sync), send(bind("", "a"), execute("", 0), sync), send(query("SELECT count(*) FROM t"))},
+		"no columns, passed":       {send(parse("a", "SELECT FROM t"), describeS("a"), bind("", "a"), describeP(""), execute("", 0), sync), send(query("SELECT FROM t"))},
+		"query in a copy":          {flush(1, query("COPY t FROM STDIN")), closes(2, query("SELECT nextval('s')"))},
+		"parse in a copy":          {flush(1, query("COPY t FROM STDIN")), closes(2, parse("", "SELECT nextval('s')"), sync)},
+		"unknown in a copy":        {flush(1, query("COPY t FROM STDIN")), closes(2, malformed("y\x00\x00\x00\x04"))},
+		"sync and flush in a copy": {flush(1, query("COPY t (id) FROM STDIN")), {messages: []pgproto3.FrontendMessage{sync, &pgproto3.CopyData{Data: []byte("1\n")}, &pgproto3.Flush{}, sync, &pgproto3.CopyDone{}}, answers: 2}, send(query("SELECT nextval('s')")), send(query("SELECT count(*) FROM t"))},
+		"data after an error":      {flush(1, query("COPY t (id) FROM STDIN")), {messages: []pgproto3.FrontendMessage{&pgproto3.CopyData{Data: []byte("x\n")}}, answers: 2}, send(&pgproto3.CopyData{Data: []byte("1\n")}, &pgproto3.CopyData{Data: []byte("2\n")}, &pgproto3.CopyDone{}, query("SELECT nextval('s')"))},
 		"limit in a block":         {send(query("SELECT nextval('short'), nextval('short')"), query("BEGIN"), query("INSERT INTO t VALUES (1)"), query("SELECT nextval('short')"), query("SELECT nextval('s')"), query("COMMIT"), query("SELECT count(*) FROM t"))},
 		"limit in one string":      {send(query("SELECT nextval('short'), nextval('short')"), query("INSERT INTO t VALUES (1); SELECT nextval('short')"), query("SELECT count(*) FROM t"))},
 		"failed block":             {send(query("BEGIN"), query("SELECT 1/0"), query("SELECT nextval('s')"), query("ROLLBACK"), query("SELECT nextval('s')"))},

@@ -49,8 +49,8 @@ type flight struct {
 	syncs   int // how many of them a ReadyForQuery ends
 	// failed: the upstream discards messages up to the next Sync.
 	failed bool
-	// copying: the upstream reads COPY data and ignores Sync until its end.
-	copying bool
+	// copying: the upstream reads COPY data, and ignores Sync until its end. The kind of the message that it belongs to, or 0.
+	copying byte
 	closed  bool
 	// beforeWait runs before the client side waits.
 	beforeWait func()
@@ -80,12 +80,12 @@ func (f *flight) pushLocked(e expectation) {
 		e.skip()
 		return
 	}
-	if f.copying {
+	if f.copying != 0 {
 		switch e.kind {
 		case wire.TypeSync:
 			return
 		case kindCopyEnd:
-			f.copying = false
+			f.copying = 0
 			return
 		}
 	}
@@ -156,7 +156,7 @@ func (f *flight) advanceLocked(write func([]byte) error) error {
 func (f *flight) fail() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.copying = false
+	f.copying = 0
 	f.failed = true
 	for f.first < len(f.queue) && f.queue[f.first].kind != wire.TypeSync {
 		f.skipLocked()
@@ -184,7 +184,7 @@ func (e *expectation) skip() {
 func (f *flight) ready(write func([]byte) error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.failed, f.copying = false, false
+	f.failed, f.copying = false, 0
 	for f.first < len(f.queue) && !f.queue[f.first].endsReady() {
 		f.skipLocked()
 	}
@@ -199,19 +199,34 @@ func (f *flight) ready(write func([]byte) error) error {
 func (f *flight) enterCopy() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	kept := f.queue[:f.first+min(1, len(f.queue)-f.first)]
-	ended := false
+	if f.first == len(f.queue) {
+		return
+	}
+	f.copying = f.queue[f.first].kind
+	kept := f.queue[:f.first+1]
 	for _, e := range f.queue[len(kept):] {
-		if !ended && e.kind == wire.TypeSync {
-			f.syncs--
-			continue
+		if f.copying != 0 {
+			switch e.kind {
+			case wire.TypeSync:
+				f.syncs--
+				continue
+			case kindCopyEnd:
+				f.copying = 0
+				continue
+			}
 		}
-		ended = ended || e.kind == kindCopyEnd
 		kept = append(kept, e)
 	}
 	clear(f.queue[len(kept):])
 	f.queue = kept
-	f.copying = !ended
+	f.changed.Broadcast()
+}
+
+// failCopy handles an error of a Query: the upstream reads no more data for it.
+func (f *flight) failCopy() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.copying = 0
 }
 
 // respond writes frames of ours in their turn: at once when nothing is in flight.
@@ -230,24 +245,26 @@ func (f *flight) respondFor(frames []byte, st *statement, write func([]byte) err
 	return write(frames)
 }
 
-// awaitReady waits until every batch that was ended is answered. It reports false when the session is over.
+// awaitReady waits until every batch that was ended is answered. It reports false when the session is over: also where the
+// upstream waits for COPY data, since it ends a session that sends anything else.
 func (f *flight) awaitReady() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for f.syncs > 0 && !f.closed {
+	for f.syncs > 0 && !f.closed && f.copying == 0 {
 		f.wait()
 	}
-	return !f.closed
+	return !f.closed && f.copying == 0
 }
 
-// awaitEmpty waits until nothing is in flight, and reports whether the upstream discards messages up to the next Sync.
+// awaitEmpty waits until nothing is in flight, and reports whether the upstream discards messages up to the next Sync. open is
+// what awaitReady reports.
 func (f *flight) awaitEmpty() (failed, open bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for f.first < len(f.queue) && !f.closed {
+	for f.first < len(f.queue) && !f.closed && f.copying == 0 {
 		f.wait()
 	}
-	return f.failed, !f.closed
+	return f.failed, !f.closed && f.copying == 0
 }
 
 // discarding reports whether the upstream discards messages up to the next Sync.
@@ -271,8 +288,8 @@ func (f *flight) busyReady() bool {
 	return f.syncs > 0
 }
 
-// copyIn reports whether the upstream reads COPY data for an Execute.
-func (f *flight) copyIn() bool {
+// copyIn tells the kind of the message for which the upstream reads COPY data, or 0.
+func (f *flight) copyIn() byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.copying

@@ -54,7 +54,7 @@ func (x *session) upstreamMessage() error {
 		x.srv.remember(x, string(frame[wire.HeaderLen:]))
 		return x.relayFrame(typ, body)
 	case wire.TypeCopyInResponse, wire.TypeCopyBothResponse:
-		if owed && head.kind == wire.TypeExecute {
+		if owed && typ == wire.TypeCopyInResponse {
 			x.flight.enterCopy()
 		}
 		return x.relayFrame(typ, body)
@@ -157,7 +157,11 @@ func (x *session) relayError(head expectation, owed bool, body int) error {
 	if err := x.writeOut(frame); err != nil {
 		return err
 	}
-	if owed && !head.endsReady() {
+	switch {
+	case !owed:
+	case head.endsReady():
+		x.flight.failCopy()
+	default:
 		x.flight.fail()
 	}
 	return nil

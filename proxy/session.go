@@ -256,8 +256,13 @@ func (x *session) clientMessage() error {
 
 // message handles one message of a client that is logged in.
 func (x *session) message(typ byte, body int) error {
-	if x.batch.skipping && typ != wire.TypeSync && typ != wire.TypeTerminate {
+	data := typ == wire.TypeCopyData || typ == wire.TypeCopyDone || typ == wire.TypeCopyFail
+	switch {
+	case typ == wire.TypeTerminate:
+	case x.batch.skipping && typ != wire.TypeSync:
 		return x.in.Discard(body)
+	case !data && x.flight.copyIn() != 0:
+		return x.in.Forward(x.up, body) // the upstream ignores it, or ends the session
 	}
 	if x.known == nil {
 		x.detach()
@@ -267,7 +272,7 @@ func (x *session) message(typ byte, body int) error {
 	if err := x.follow(); err != nil {
 		return err
 	}
-	if !x.batch.open && typ != wire.TypeCopyData { // a Query that copies is a batch of its own
+	if !x.batch.open && !data && (typ != wire.TypeFlush || body > 0) { // a Query that copies is a batch of its own
 		x.batch.open = true
 		if err := x.expirePortals(); err != nil {
 			return err
@@ -295,7 +300,9 @@ func (x *session) message(typ byte, body int) error {
 		x.batch.open = false
 		return x.functionCall(body)
 	case wire.TypeCopyDone, wire.TypeCopyFail:
-		x.batch.open = x.flight.copyIn() // else a Query's COPY, which needs no Sync
+		if x.flight.copyIn() == wire.TypeExecute { // a Query's COPY needs no Sync
+			x.batch.open = true
+		}
 		x.flight.push(expectation{kind: kindCopyEnd})
 		return x.in.Forward(x.up, body)
 	case wire.TypeCopyData, wire.TypePassword:
