@@ -25,6 +25,9 @@ proof: ## draw a million values through three processes, one of them killed, and
 soak: ## let everything fail at random for DURATION (1h), with SEED (another one each time), and judge what clients got
 	$(SERVERS) $(GO) test -count=1 -v -timeout 0 -run '^TestFaults$$' ./integration/faults -duration $(DURATION) -seed $(SEED)
 
+compat: ## run SQL scripts on a plain PostgreSQL and through nextvald, and compare; ARGS are flags and files
+	$(SERVERS) $(GO) test -count=1 -v -timeout 0 -run '^TestComparedWithPostgreSQL$$' ./compat -args $(ARGS)
+
 hostile: ## a million mutated sessions, of which none may end the process, leak or disturb another
 	$(SERVERS) $(GO) test -count=1 -v -timeout 0 -run '^TestHostileSessions$$' ./integration -hostile-sessions 500000
 
@@ -55,4 +58,4 @@ fuzz-short: ## fuzz every fuzz target for FUZZTIME (5s)
 clean: ## remove what was built and fetched
 	rm -rf nextvald .cache
 
-.PHONY: help build run test proof soak hostile bench simulate peers lint fuzz-short clean
+.PHONY: help build run test proof soak compat hostile bench simulate peers lint fuzz-short clean

@@ -33,6 +33,8 @@ var allowed = map[string][]string{
 	"proxy/native": {"proxy.", "sequencer."},
 	// The one place where concrete types meet.
 	"cmd/nextvald": {"proxy", "sequencer", "sqlrewrite"},
+	// It sees of nextvald what a client sees.
+	"compat": nil,
 	// What tests share.
 	"integration/testenv": nil,
 	"integration/history": nil,

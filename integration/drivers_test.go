@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"github.com/lib/pq"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -416,4 +418,45 @@ func listenPq(ctx context.Context, url string, note func(string, ...any)) {
 	case <-ctx.Done():
 		note("heard nothing")
 	}
+}
+
+// readSQL writes down types and values.
+func readSQL(s *strings.Builder, rows *sql.Rows) error {
+	types, err := rows.ColumnTypes()
+	if err != nil {
+		return err
+	}
+	for _, c := range types {
+		fmt.Fprintf(s, "[%s %s]", c.Name(), c.DatabaseTypeName())
+	}
+	values := make([]any, len(types))
+	for i := range values {
+		values[i] = new(any)
+	}
+	for rows.Next() {
+		if err := rows.Scan(values...); err != nil {
+			return err
+		}
+		for _, v := range values {
+			fmt.Fprintf(s, " %v", *v.(*any))
+		}
+	}
+	return errors.Join(rows.Err(), rows.Close())
+}
+
+// describeError is what a client sees of an error.
+func describeError(err error) string {
+	var fromPgx *pgconn.PgError
+	var fromPq *pq.Error
+	switch {
+	case err == nil:
+		return "no error"
+	case errors.As(err, &fromPgx):
+		e := fromPgx
+		return fmt.Sprintf("%s %s %s detail=%q hint=%q position=%d where=%q", e.Severity, e.Code, e.Message, e.Detail, e.Hint, e.Position, e.Where)
+	case errors.As(err, &fromPq):
+		e := fromPq
+		return fmt.Sprintf("%s %s %s detail=%q hint=%q position=%s where=%q", e.Severity, e.Code, e.Message, e.Detail, e.Hint, e.Position, e.Where)
+	}
+	return err.Error()
 }

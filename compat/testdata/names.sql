@@ -64,7 +64,6 @@ SELECT nextval('"Quoted.Name"'), nextval('public."Quoted.Name"');
 
 SELECT nextval('Quoted.Name');
 
--- differs: without the notice that the name is cut
 CREATE SEQUENCE a23456789_123456789_123456789_123456789_123456789_123456789_123456789;
 
 SELECT nextval('a23456789_123456789_123456789_123456789_123456789_123456789_123456789');

@@ -6,7 +6,6 @@ CREATE SEQUENCE IF NOT EXISTS a START 5;
 
 SELECT nextval('a');
 
--- differs: a call for each row of a sequence is refused
 SELECT nextval('a'), last_value FROM a;
 
 CREATE SEQUENCE b AS smallint;
@@ -89,13 +88,10 @@ CREATE SEQUENCE taken;
 
 CREATE SEQUENCE IF NOT EXISTS taken;
 
--- differs: the error has a hint
 CREATE TABLE a (id int);
 
--- differs: the error has a hint
 CREATE VIEW a AS SELECT 1;
 
--- differs: refused, since nextvald does not know what is there already
 CREATE TABLE IF NOT EXISTS a (id int);
 
 SELECT last_value FROM absent;
@@ -116,7 +112,6 @@ DROP SEQUENCE IF EXISTS c;
 
 DROP SEQUENCE taken;
 
--- differs: the upstream does not know the sequence
 DROP TABLE e;
 
 DROP SEQUENCE d, absent;

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"golang.org/x/sync/errgroup"
+)
+
+// script is what runs on one connection.
+type script struct {
+	name    string
+	file    string // base name, which expectations call it by
+	flows   []string
+	entries []entry
+}
+
+// counts are those of the report.
+type counts struct{ entries, same, expected, different int }
+
+func (c counts) String() string {
+	return fmt.Sprintf("entries %d, same %d, expected %d, different %d", c.entries, c.same, c.expected, c.different)
+}
+
+// comparison runs scripts on both sides. Its scripts may run at the same time.
+type comparison struct {
+	direct, proxy string // URLs
+	keep, verbose bool
+	out           io.Writer
+
+	mu       sync.Mutex
+	expected []*expectation
+	counts   counts
+}
+
+// run compares a script in one of its flows.
+func (c *comparison) run(ctx context.Context, s script, flow string) error {
+	want, err := c.side(ctx, c.direct, s, flow)
+	if err != nil {
+		return fmt.Errorf("%s [%s] on PostgreSQL: %w", s.name, flow, err)
+	}
+	got, err := c.side(ctx, c.proxy, s, flow)
+	if err != nil {
+		return fmt.Errorf("%s [%s] through nextvald: %w", s.name, flow, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, e := range s.entries {
+		c.judge(e, flow, want[i], got[i])
+	}
+	return nil
+}
+
+// judge compares what was seen of an entry.
+func (c *comparison) judge(e entry, flow string, want, got []string) {
+	c.counts.entries++
+	same := slices.Equal(want, got)
+	reason := ""
+	for _, x := range c.expected {
+		if x.of(e, flow) {
+			x.ran = true
+			x.differed = x.differed || !same
+			reason = x.reason
+		}
+	}
+	verdict := "different"
+	switch {
+	case same:
+		c.counts.same++
+		verdict = "same"
+	case reason != "":
+		c.counts.expected++
+		verdict = "expected: " + reason
+	default:
+		c.counts.different++
+	}
+	if verdict == "different" || c.verbose {
+		fmt.Fprintf(c.out, "%s:%d [%s] %s\n%s\n", e.script, e.line, flow, verdict, indent(e.title()))
+		for _, line := range diff(want, got) {
+			fmt.Fprintln(c.out, line)
+		}
+		fmt.Fprintln(c.out)
+	}
+}
+
+// title is the statement, and what else names it.
+func (e entry) title() string {
+	text := e.sql
+	if e.id != "" {
+		text = e.id + ": " + text
+	}
+	for i, p := range e.params {
+		text += fmt.Sprintf("\n$%d = %q type %d", i+1, p.value, p.oid)
+	}
+	return text
+}
+
+func indent(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }
+
+// runAll compares all scripts, some at a time.
+func (c *comparison) runAll(ctx context.Context, scripts []script, only string, jobs int) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(jobs)
+	for _, s := range scripts {
+		g.Go(func() error {
+			for _, flow := range s.flows {
+				if only != "" && flow != only {
+					continue
+				}
+				if err := c.run(ctx, s, flow); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// unused are the expectations that ran and did not differ. They count as different.
+func (c *comparison) unused() (reports []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, x := range c.expected {
+		if x.ran && !x.differed {
+			c.counts.different++
+			reports = append(reports, fmt.Sprintf("expected difference of line %d is none any more: %s: %s", x.line, x.script, x.text))
+		}
+	}
+	return reports
+}
+
+// diff shows two lists of lines: - for PostgreSQL's, + for nextvald's, a blank for both.
+func diff(want, got []string) (lines []string) {
+	// The longest common subsequence; answers are short.
+	common := make([][]int, len(want)+1)
+	for i := range common {
+		common[i] = make([]int, len(got)+1)
+	}
+	for i := len(want) - 1; i >= 0; i-- {
+		for j := len(got) - 1; j >= 0; j-- {
+			if want[i] == got[j] {
+				common[i][j] = common[i+1][j+1] + 1
+			} else {
+				common[i][j] = max(common[i+1][j], common[i][j+1])
+			}
+		}
+	}
+	i, j := 0, 0
+	for i < len(want) || j < len(got) {
+		switch {
+		case i < len(want) && j < len(got) && want[i] == got[j]:
+			lines = append(lines, "      "+want[i])
+			i++
+			j++
+		case j == len(got) || i < len(want) && common[i+1][j] >= common[i][j+1]:
+			lines = append(lines, "    - "+want[i])
+			i++
+		default:
+			lines = append(lines, "    + "+got[j])
+			j++
+		}
+	}
+	return lines
+}
+
+// side runs a script on a fresh database of one server and returns what was seen of each entry.
+func (c *comparison) side(ctx context.Context, url string, s script, flow string) (seen [][]string, err error) {
+	database := "compat_" + strings.ToLower(rand.Text()[:12])
+	if err := admin(ctx, url, "CREATE DATABASE "+database); err != nil {
+		return nil, err
+	}
+	if c.keep {
+		fmt.Fprintf(c.out, "%s [%s] uses the database %s\n", s.name, flow, database)
+	} else {
+		defer func() {
+			if dropped := clean(context.WithoutCancel(ctx), url, database, s.file); err == nil {
+				err = dropped
+			}
+		}()
+	}
+	session, err := connect(ctx, url, database)
+	if err != nil {
+		return nil, err
+	}
+	defer session.close()
+	for _, e := range s.entries {
+		lines, err := session.run(ctx, e, flow)
+		if err != nil {
+			return nil, err
+		}
+		seen = append(seen, lines)
+	}
+	return seen, nil
+}
+
+// clean drops what a script left: its database, and roles, whose names begin with compat_ and that of the script.
+func clean(ctx context.Context, url, database, file string) error {
+	if err := admin(ctx, url, "DROP DATABASE "+database+" WITH (FORCE)"); err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	name, _, _ := strings.Cut(file, ".")
+	rows, err := conn.Query(ctx, "SELECT rolname FROM pg_roles WHERE rolname ^@ $1", "compat_"+name+"_")
+	if err != nil {
+		return err
+	}
+	roles, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, role := range roles {
+		if err == nil {
+			_, err = conn.Exec(ctx, "DROP ROLE "+pgx.Identifier{role}.Sanitize())
+		}
+	}
+	return err
+}
+
+// admin runs a statement on a connection of its own.
+func admin(ctx context.Context, url, sql string) error {
+	conn, err := pgconn.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	_, err = conn.Exec(ctx, sql).ReadAll()
+	return err
+}

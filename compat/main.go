@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+//go:embed testdata
+var testdata embed.FS
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	different, err := compare(ctx, os.Args[1:], os.Stdout)
+	stop()
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "compat:", err)
+		os.Exit(2)
+	case different > 0:
+		os.Exit(1)
+	}
+}
+
+// compare does what the command line says, and returns how many entries were different.
+func compare(ctx context.Context, args []string, out io.Writer) (different int, err error) {
+	flags := flag.NewFlagSet("compat", flag.ContinueOnError)
+	direct := flags.String("direct", "", "`URL` of a plain PostgreSQL, as a superuser")
+	proxy := flags.String("proxy", "", "`URL` of a nextvald, as a superuser of what is behind")
+	mode := flags.String("mode", "virtual", "`MODE` of the upstream's sequences that nextvald runs in, whose differences are expected")
+	flow := flags.String("flow", "", "run in this `FLOW` only: "+strings.Join(flows, ", "))
+	jobs := flags.Int("jobs", 4, "`NUMBER` of scripts that run at the same time")
+	keep := flags.Bool("keep", false, "keep the databases")
+	verbose := flags.Bool("v", false, "print what is the same, too")
+	if err := flags.Parse(args); err != nil {
+		return 0, err
+	}
+	if *direct == "" || *proxy == "" || *flow != "" && !slices.Contains(flows, *flow) {
+		flags.Usage()
+		return 0, fmt.Errorf("-direct and -proxy are needed, and a -flow is one of %s", strings.Join(flows, ", "))
+	}
+	c := &comparison{direct: *direct, proxy: *proxy, keep: *keep, verbose: *verbose, out: out}
+	if c.expected, err = expectedIn(*mode); err != nil {
+		return 0, err
+	}
+	scripts, err := ours()
+	if flags.NArg() > 0 {
+		scripts, err = read(out, flags.Args())
+	}
+	if err != nil {
+		return 0, err
+	}
+	if err := c.runAll(ctx, scripts, *flow, *jobs); err != nil {
+		return 0, err
+	}
+	if *flow == "" { // some differ in one flow only
+		for _, report := range c.unused() {
+			fmt.Fprintln(out, report)
+		}
+	}
+	fmt.Fprintln(out, c.counts)
+	return c.counts.different, nil
+}
+
+// expectedIn are the differences of a mode.
+func expectedIn(mode string) ([]*expectation, error) {
+	name := "testdata/expected-" + mode + ".txt"
+	text, err := testdata.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("unknown mode %q", mode)
+	}
+	return parseExpected(name, string(text))
+}
+
+// ours are the scripts and the corpus of testdata.
+func ours() (scripts []script, err error) {
+	names, err := testdata.ReadDir("testdata")
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range names {
+		text, err := testdata.ReadFile(path.Join("testdata", n.Name()))
+		if err != nil {
+			return nil, err
+		}
+		switch base, extension := strings.TrimSuffix(n.Name(), path.Ext(n.Name())), path.Ext(n.Name()); extension {
+		case ".jsonl":
+			setup, err := testdata.ReadFile(path.Join("testdata", base+".setup"))
+			if err != nil {
+				return nil, err
+			}
+			corpus, err := parseCorpus(n.Name(), string(text), string(setup))
+			if err != nil {
+				return nil, err
+			}
+			scripts = append(scripts, corpus...)
+		case ".sql":
+			entries, notes, err := parseScript(n.Name(), string(text))
+			if err != nil || len(notes) > 0 {
+				return nil, fmt.Errorf("%v %v", err, notes)
+			}
+			scripts = append(scripts, script{name: n.Name(), file: n.Name(), flows: flows, entries: entries})
+		}
+	}
+	return scripts, nil
+}
+
+// read reads scripts from files.
+func read(out io.Writer, files []string) (scripts []script, err error) {
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		name := filepath.Base(file)
+		entries, notes, err := parseScript(name, string(text))
+		if err != nil {
+			return nil, err
+		}
+		for _, note := range notes {
+			fmt.Fprintln(out, note)
+		}
+		scripts = append(scripts, script{name: name, file: name, flows: flows, entries: entries})
+	}
+	return scripts, nil
+}
