@@ -32,6 +32,7 @@ func (x *session) parse(body int) error {
 	if err != nil {
 		return err
 	}
+	x.parsed = true
 	name, query, declared, err := wire.PeekParse(frame[wire.HeaderLen:])
 	if err != nil {
 		return x.send(expectation{kind: wire.TypeParse}, frame) // the upstream says what is wrong with it

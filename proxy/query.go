@@ -23,8 +23,10 @@ func (x *session) query(body int) error {
 		return err
 	}
 	// PostgreSQL drops the unnamed statement and portal at every Query.
-	x.prepared[""] = gone
-	delete(x.portals, "")
+	if x.parsed {
+		x.prepared[""] = gone
+		delete(x.portals, "")
+	}
 
 	text, ok := peekText(frame[wire.HeaderLen:])
 	if !ok {

@@ -140,10 +140,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			_ = conn.Close()
 			return nil
 		}
-		go func() {
-			defer s.leave(conn)
-			s.handle(ctx, conn)
-		}()
+		go s.handle(ctx, conn)
 	}
 }
 
@@ -178,15 +175,18 @@ func (s *Server) leave(conn net.Conn) {
 	s.running.Done()
 }
 
-// handle runs a connection from its first packet to its end.
+// handle runs a connection from its first packet to its end, or to where its session goes on on a loop.
 func (s *Server) handle(ctx context.Context, conn net.Conn) {
-	p := newPeer(conn)
+	p, onLoop := newPeer(conn), false
 	defer func() {
 		if r := recover(); r != nil {
 			// A defect of ours must not end other sessions.
 			s.cfg.Logger.Error("session failed", "client", p.address, "panic", fmt.Sprint(r), "stack", stack())
 		}
-		closeGently(p.conn)
+		if !onLoop {
+			closeGently(p.conn)
+			s.leave(conn)
+		}
 	}()
 	start, err := s.startup(ctx, p)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -201,7 +201,7 @@ func (s *Server) handle(ctx context.Context, conn net.Conn) {
 		return
 	}
 	s.cfg.Logger.Debug("session begins", "client", p.address, "user", start.user, "database", start.database)
-	err = s.run(ctx, p, start)
+	onLoop, err = s.run(ctx, p, start)
 	if err != nil {
 		s.cfg.Logger.Debug("session ended", "client", p.address, "error", err)
 	}

@@ -52,6 +52,7 @@ type session struct {
 	up       *wire.Writer
 	known    func(word string) bool
 	batch    batch
+	parsed   bool                  // there was a Parse: there may be an unnamed statement
 	prepared map[string]*statement // by name; a statement of no interest has an entry only while it is named
 	portals  map[string]*portal    // those that are answered here or need attention; the upstream knows the others
 	names    names
@@ -92,7 +93,8 @@ type session struct {
 
 	key string // for cancel requests; under srv.mu
 
-	turns *turns // nil: each side has a goroutine, which waits
+	turns        *turns     // nil: each side has a goroutine, which waits
+	upstreamDone chan error // gets the error by which the upstream side ended
 }
 
 // batch is what the client has sent since its last Sync or Query.
@@ -106,41 +108,44 @@ type batch struct {
 
 func stack() string { return string(debug.Stack()) }
 
-// run relays one session from its startup packet to its end.
-func (s *Server) run(ctx context.Context, p *peer, st *start) error {
+// run relays one session from its startup packet to its end. onLoop reports that it goes on without this goroutine, and ends
+// by itself.
+func (s *Server) run(ctx context.Context, p *peer, st *start) (onLoop bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	x := &session{
 		srv: s, ctx: ctx, cancel: cancel, database: st.database, user: st.user, address: p.address,
-		client: p.conn, in: p.in, passed: st.replication, loginBy: time.Now().Add(startupTimeout),
+		client: p.conn, in: p.in, passed: st.replication, loginBy: time.Now().Add(startupTimeout), upstreamDone: make(chan error, 1),
 	}
 	x.flight.init(x.detach)
 	x.out = wire.NewWriter(p.conn)
 	if e := s.admit(x); e != nil {
-		return refuse(p.conn, e)
+		cancel()
+		return false, refuse(p.conn, e)
 	}
-	defer s.dismiss(x)
+	defer func() {
+		if !onLoop {
+			x.release()
+		}
+	}()
 	x.in.SetOnTimeout(x.interrupted)
 	var credentials *auth.Credentials
 	if s.cfg.Users != nil {
 		var err error
 		if credentials, err = x.authenticate(p); err != nil {
-			return err
+			return false, err
 		}
 	}
-	err := x.connect(st)
-	defer x.disconnect()
-	if err != nil {
-		return x.refuse(err)
+	if err := x.connect(st); err != nil {
+		return false, x.refuse(err)
 	}
 	x.unbound = p.binding == nil || !bytes.Equal(p.binding, bindingOf(x.upstream))
 	if credentials != nil {
 		if err := x.logIn(credentials); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if x.passed {
-		return x.pass()
+		return false, x.pass()
 	}
 
 	x.up = wire.NewWriter(x.upstream)
@@ -151,26 +156,41 @@ func (s *Server) run(ctx context.Context, p *peer, st *start) error {
 	x.names.init()
 	x.values.init()
 	x.flight.push(expectation{kind: wire.TypeSync}) // the ReadyForQuery that ends the login
-	defer func() { closeGently(x.client) }()
 	switch err := x.takeTurns(); {
 	case err == errOver:
-		return err
+		closeGently(x.client)
+		return false, err
 	case err != nil:
-		return refuse(p.conn, &wire.Error{Code: "53000", Message: "could not watch the connection", Detail: err.Error()})
+		err = refuse(p.conn, &wire.Error{Code: "53000", Message: "could not watch the connection", Detail: err.Error()})
+		closeGently(x.client)
+		return false, err
+	case x.turns != nil:
+		x.turns.begin()
+		return true, nil
 	}
-	return x.relay()
+	defer func() { closeGently(x.client) }()
+	go func() { x.upstreamEnds(guard(x, x.upstreamSide)) }()
+	return false, x.end(x.clientSide())
 }
 
-// relay runs both sides until the session is over.
-func (x *session) relay() error {
-	clientDone, upstreamDone := make(chan error, 1), make(chan error, 1)
-	if x.turns != nil {
-		x.turns.begin(clientDone, upstreamDone)
-	} else {
-		go func() { x.upstreamEnds(upstreamDone, guard(x, x.upstreamSide)) }()
-		clientDone <- x.clientSide()
-	}
-	clientErr := <-clientDone
+// finish ends a session on a loop whose client side is over.
+func (x *session) finish(clientErr error) {
+	err := guard(x, func() error { return x.end(clientErr) })
+	x.srv.cfg.Logger.Debug("session ended", "client", x.address, "error", err)
+	closeGently(x.client)
+	x.release()
+	x.srv.leave(x.client)
+}
+
+// release gives back what a session held, but for the client's connection.
+func (x *session) release() {
+	x.disconnect()
+	x.srv.dismiss(x)
+	x.cancel()
+}
+
+// end is what follows the end of the client side.
+func (x *session) end(clientErr error) error {
 	if x.pending != nil {
 		x.rollbackPending()
 	}
@@ -187,7 +207,7 @@ func (x *session) relay() error {
 	if c, ok := x.upstream.(interface{ CloseWrite() error }); !ok || c.CloseWrite() != nil {
 		_ = x.upstream.Close()
 	}
-	upstreamErr := <-upstreamDone
+	upstreamErr := <-x.upstreamDone
 	if x.after != nil && x.flight.quiet() {
 		x.dropAfter(x.after)
 	}
@@ -200,8 +220,8 @@ func (x *session) relay() error {
 }
 
 // upstreamEnds is called when the upstream side is over.
-func (x *session) upstreamEnds(done chan<- error, err error) {
-	done <- err
+func (x *session) upstreamEnds(err error) {
+	x.upstreamDone <- err
 	x.flight.close()
 	// The client side may wait for the client, who has nothing more to say.
 	x.wake()

@@ -21,7 +21,6 @@ const (
 type turns struct {
 	x                        *session
 	client, upstream         *event.Conn
-	clientDone, upstreamDone chan<- error
 	clientOver, upstreamOver bool // each owned by its side
 }
 
@@ -61,9 +60,8 @@ func (x *session) takeTurns() error {
 	return x.exchange(client, upstream)
 }
 
-// begin starts the turns. Each side tells its end.
-func (t *turns) begin(clientDone, upstreamDone chan<- error) {
-	t.clientDone, t.upstreamDone = clientDone, upstreamDone
+// begin starts the turns. The end of the client side, which that of the upstream side brings about, ends the session.
+func (t *turns) begin() {
 	// What cannot be watched is found to be broken by the first turn.
 	if t.upstream.Start(t.upstreamTurn, t.client) != nil {
 		_ = t.upstream.Close()
@@ -88,7 +86,7 @@ func (t *turns) clientTurn() {
 	}
 	if err := guard(t.x, t.readClient); !errors.Is(err, event.ErrAgain) {
 		t.clientOver = true
-		t.clientDone <- err
+		go t.x.finish(err)
 	}
 }
 
@@ -98,7 +96,7 @@ func (t *turns) upstreamTurn() {
 	}
 	if err := guard(t.x, t.readUpstream); !errors.Is(err, event.ErrAgain) {
 		t.upstreamOver = true
-		t.x.upstreamEnds(t.upstreamDone, err)
+		t.x.upstreamEnds(err)
 	}
 }
 
@@ -214,16 +212,21 @@ func (x *session) exchange(client, upstream net.Conn) error {
 	s := x.srv
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.conns[x.client]; ok {
-		s.conns[x.client] = client
-	}
+	accepted := x.client
 	x.client, x.upstream = client, upstream
 	x.up, x.out = wire.NewWriter(toUpstream{x.turns}), wire.NewWriter(client)
+	s.conns[accepted] = client
 	if x.cutOff.Load() {
 		return errOver
 	}
+	deadline := x.loginBy
 	if s.draining.Load() {
-		return client.SetReadDeadline(past)
+		deadline = past
 	}
-	return client.SetReadDeadline(x.loginBy)
+	if err := client.SetReadDeadline(deadline); err != nil {
+		return err
+	}
+	delete(s.conns, accepted) // it is closed, and nobody needs to remember it
+	s.conns[client] = client
+	return nil
 }
