@@ -44,10 +44,11 @@ func tcp(address string) proxy.Dialer {
 
 // inProcess is a proxy in the test's process.
 type inProcess struct {
-	once gosync.Once
-	addr string
-	err  error
-	log  failures
+	once   gosync.Once
+	addr   string
+	server *proxy.Server
+	err    error
+	log    failures
 }
 
 // failures is what the proxy logged as an error: a session that panicked.
@@ -89,8 +90,8 @@ func (p *inProcess) start(t testing.TB, cfg proxy.Config, open func() (sequencer
 			if err != nil {
 				return err
 			}
-			go func() { _ = proxy.New(cfg).Serve(context.Background(), l) }()
-			p.addr = l.Addr().String()
+			p.server, p.addr = proxy.New(cfg), l.Addr().String()
+			go func() { _ = p.server.Serve(context.Background(), l) }()
 			return nil
 		}()
 	})
