@@ -34,7 +34,7 @@ import (
 )
 
 var (
-	hostileSessions = flag.Int("hostile-sessions", 2000, "mutated sessions to run against each proxy")
+	hostileSessions = flag.Int("hostile-sessions", 7000, "mutated sessions to run against each proxy")
 	hostileSeed     = flag.Uint64("hostile-seed", 0, "seed of the mutations; 0 takes a random one")
 )
 
@@ -54,11 +54,10 @@ func TestHostileSessions(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("-hostile-seed %d", seed)
-	direct := freshDatabase(t)
 	for name, v := range map[string]*victim{
-		"upstream":   plainVictim(t, proxied(t, direct), &before),
+		"upstream":   plainVictim(t, through(t), &before),
 		"standalone": plainVictim(t, withoutUpstream(t), &standing),
-		"encrypted":  encryptedVictim(t, direct),
+		"encrypted":  encryptedVictim(t, freshDatabase(t)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			exec(t, v.url, append(sequences, "CREATE SEQUENCE untouched")...)
