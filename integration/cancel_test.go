@@ -156,6 +156,29 @@ func TestShutdownEndsALocalWait(t *testing.T) {
 	s.goOn()
 }
 
+// A wait for the store can be cancelled while the server drains, and the session ends then.
+func TestCancelOfALocalWaitInADrain(t *testing.T) {
+	t.Parallel()
+	for name, upstream := range map[string]bool{"upstream": true, "alone": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStuck(t, upstream)
+			exec(t, s.url, "CREATE SEQUENCE s")
+			s.hang()
+			conn := connect(t, s.url)
+			waits := start(conn, "SELECT nextval('s')")
+			<-s.hung
+			down := make(chan error, 1)
+			go func() { down <- s.server.Shutdown(context.Background()) }()
+			require.Equal(t, "57P03", refused(t, s.url).Code)
+			require.NoError(t, conn.PgConn().CancelRequest(context.Background()))
+			require.Equal(t, "57014", code(<-waits))
+			require.Equal(t, "57P01", ends(t, conn))
+			require.NoError(t, <-down)
+		})
+	}
+}
+
 // key is what a login said of how to cancel the session.
 func key(t *testing.T, addr string, version uint32) (*rawConn, *pgproto3.BackendKeyData) {
 	t.Helper()

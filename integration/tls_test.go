@@ -59,6 +59,7 @@ func TestTLSOfClients(t *testing.T) {
 	p, ca := withTLS(t)
 	for name, options := range map[string][]string{
 		"verify-full": {"sslmode", "verify-full", "sslrootcert", ca.File},
+		"verify-ca":   {"sslmode", "verify-ca", "sslrootcert", ca.File},
 		"require":     {"sslmode", "require"},
 		"prefer":      {"sslmode", "prefer"},
 		"allow":       {"sslmode", "allow"},
@@ -150,6 +151,21 @@ func TestCertificatesOfClients(t *testing.T) {
 	said, code = query(t, "alice", "sslmode", "require", "sslcert", strangerCert, "sslkey", strangerKey)
 	require.Equal(t, 2, code, said)
 	require.Contains(t, said, "alert")
+}
+
+// Where TLS is required a client without it is refused, but for one on a socket and for a cancel request.
+func TestTLSRequired(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	p, _ := withTLS(t, "--tls-required", "true", "--listen", "127.0.0.1:0", "--listen", "unix:"+folder)
+	for _, mode := range []string{"require", "prefer", "allow"} {
+		exec(t, urlWith(p, "me", "sslmode", mode), "SELECT 1")
+	}
+	_, err := pgx.Connect(context.Background(), urlWith(p, "me", "sslmode", "disable"))
+	require.ErrorContains(t, err, "28000")
+	require.ErrorContains(t, err, "connection requires TLS")
+	exec(t, "postgres://me@/d?host="+folder+"&port="+port(t, p.Address), "SELECT 1")
+	cancel(t, p.Address, &pgproto3.BackendKeyData{ProcessID: 1, SecretKey: []byte("none")}, false)
 }
 
 // What comes before a session is answered as PostgreSQL answers it.
@@ -316,6 +332,7 @@ func TestTLSSettings(t *testing.T) {
 	for name, c := range map[string]struct{ args, says []string }{
 		"certificate alone":   {[]string{"--tls-cert", cert}, []string{"--tls-cert", "tls_key"}},
 		"key alone":           {[]string{"--tls-key", key}, []string{"--tls-key", "tls_cert"}},
+		"required alone":      {[]string{"--tls-required", "true"}, []string{"--tls-required", "tls_cert"}},
 		"authority alone":     {[]string{"--tls-client-ca", ca.File}, []string{"--tls-client-ca", "tls_cert"}},
 		"no such file":        {[]string{"--tls-cert", "/nonexistent/c.pem", "--tls-key", key}, []string{"--tls-cert", "/nonexistent/c.pem", "no such file"}},
 		"no such key":         {[]string{"--tls-cert", cert, "--tls-key", "/nonexistent/k.pem"}, []string{"--tls-cert", "/nonexistent/k.pem", "no such file"}},

@@ -36,7 +36,8 @@ type Sequences interface {
 	DefaultSource(name sequencer.Name) sequencer.Source
 }
 
-// Config is what a Server needs. All fields but Native, Standalone, PeerRole, Peers, TLS, Users, ProxyProtocol and Limits are required.
+// Config is what a Server needs. All fields but Native, Standalone, PeerRole, Peers, TLS, TLSRequired, Users, ProxyProtocol and Limits are
+// required.
 type Config struct {
 	Logger    *slog.Logger
 	Upstream  Upstream
@@ -50,6 +51,8 @@ type Config struct {
 	Peers    Peers
 	// TLS is offered to clients. Nil: connections are not encrypted.
 	TLS *TLS
+	// TLSRequired: who comes by TCP is served behind TLS only.
+	TLSRequired bool
 	// Users are those who may log in. Nil: the upstream asks for passwords, and knows whose they are.
 	Users auth.Users
 	// ProxyProtocol: connections by TCP begin with a PROXY header, version 2.
@@ -59,12 +62,21 @@ type Config struct {
 	Limits      Limits
 }
 
-// Limits bound what clients may use. The zero value bounds nothing.
+// Limits bound what clients may use.
 type Limits struct {
 	// MaxConnections is how many sessions there may be at once; 0 is any number. Cancel requests are not counted.
 	MaxConnections int
 	// ClientIdle is how long a session may wait for its client outside of a transaction; 0 is for ever.
 	ClientIdle time.Duration
+	// Login is how long a client may take to ask for a session, and again to log in; 0 is a minute.
+	Login time.Duration
+}
+
+func (l *Limits) login() time.Duration {
+	if l.Login == 0 {
+		return loginTimeout
+	}
+	return l.Login
 }
 
 // Server accepts clients and runs their sessions. Its methods are safe for concurrent use.

@@ -114,7 +114,7 @@ func (s *Server) run(ctx context.Context, p *peer, st *start) (onLoop bool, err 
 	ctx, cancel := context.WithCancel(ctx)
 	x := &session{
 		srv: s, ctx: ctx, cancel: cancel, database: st.database, user: st.user, address: p.address,
-		client: p.conn, in: p.in, passed: st.replication, loginBy: time.Now().Add(startupTimeout), upstreamDone: make(chan error, 1),
+		client: p.conn, in: p.in, passed: st.replication, loginBy: time.Now().Add(s.limits.Load().login()), upstreamDone: make(chan error, 1),
 	}
 	x.flight.init(x.detach)
 	x.out = wire.NewWriter(p.conn)

@@ -16,8 +16,8 @@ import (
 const (
 	// startupLimit is PostgreSQL's MAX_STARTUP_PACKET_LENGTH.
 	startupLimit = 10000 + 4 // that does not count the length itself
-	// startupTimeout is PostgreSQL's default authentication_timeout: the time a client has to log in.
-	startupTimeout = time.Minute
+	// loginTimeout is PostgreSQL's default authentication_timeout.
+	loginTimeout = time.Minute
 
 	protocolMajor = 3
 	// protocolMinor is the newest minor version that PostgreSQL speaks. The upstream negotiates the one of a session.
@@ -43,7 +43,7 @@ type start struct {
 // startup reads packets until the one that opens a session. It answers encryption requests, and carries out cancel
 // requests, after which it returns no start. A refusal has been sent when it returns an error.
 func (s *Server) startup(ctx context.Context, p *peer) (*start, error) {
-	if err := p.conn.SetDeadline(time.Now().Add(startupTimeout)); err != nil {
+	if err := p.conn.SetDeadline(time.Now().Add(s.limits.Load().login())); err != nil {
 		return nil, err
 	}
 	if s.cfg.ProxyProtocol && p.conn.LocalAddr().Network() == "tcp" {
@@ -57,6 +57,9 @@ func (s *Server) startup(ctx context.Context, p *peer) (*start, error) {
 	}
 	if st.user == "" {
 		return nil, refuse(p.conn, &wire.Error{Code: "28000", Message: "no PostgreSQL user name specified in startup packet"})
+	}
+	if s.cfg.TLSRequired && p.encrypted() == nil && p.conn.LocalAddr().Network() != "unix" {
+		return nil, refuse(p.conn, &wire.Error{Code: "28000", Message: "connection requires TLS", Hint: "Set sslmode to require, or to verify-full."})
 	}
 	if s.cfg.TLS.demandsCertificate() {
 		if err := p.checkCertificate(st.user); err != nil {

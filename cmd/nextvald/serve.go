@@ -105,8 +105,8 @@ func serve(ctx context.Context, s *settings, read func() (*settings, error), std
 
 	cfg := proxy.Config{
 		Logger: log, Sequences: registry, TLS: clientTLS, Users: users.all(), DialTimeout: upstreamTimeout, Limits: s.limits,
-		ProxyProtocol: s.proxyProtocol,
-		PeerRole:      s.peerRole, Peers: peerstore.NewCentre(registry, beneath(store), s.namespace),
+		ProxyProtocol: s.proxyProtocol, TLSRequired: s.tlsRequired,
+		PeerRole: s.peerRole, Peers: peerstore.NewCentre(registry, beneath(store), s.namespace),
 	}
 	checks := []admin.Check{{Name: "store", Run: func(ctx context.Context) error { _, err := store.Feed(ctx); return err }}}
 	behind := "none"
@@ -131,7 +131,7 @@ func serve(ctx context.Context, s *settings, read func() (*settings, error), std
 	again.add("policies", func(s *settings) error { return registry.Tune(s.sequencerConfig()) }, tunable()...)
 
 	server := proxy.New(cfg)
-	again.add("limits", func(s *settings) error { server.SetLimits(s.limits); return nil }, "max_connections", "client_idle_timeout")
+	again.add("limits", func(s *settings) error { server.SetLimits(s.limits); return nil }, "max_connections", "client_idle_timeout", "login_timeout")
 	var drainTimeout atomic.Int64
 	drainTimeout.Store(int64(s.drainTimeout))
 	again.add("drain timeout", func(s *settings) error { drainTimeout.Store(int64(s.drainTimeout)); return nil }, "drain_timeout")

@@ -26,6 +26,7 @@ type settings struct {
 	listen        []string
 	tcp           tcpOptions
 	proxyProtocol bool
+	tlsRequired   bool
 	upstream      *upstream // nil: standalone
 	store         storeURL
 	namespace     string
@@ -114,6 +115,10 @@ var table = []setting{
 		s.tls.ClientCA = v
 		return nil
 	}},
+	{"tls_required", "false", "`BOOLEAN`: clients by TCP are refused without TLS (true, false)", func(s *settings, v string) error {
+		s.tlsRequired = v == "true"
+		return oneOf(v, "true", "false")
+	}},
 	{"auth", "relay", "`WHO` asks clients for their passwords: relay, the upstream; scram, nextvald itself", func(s *settings, v string) error {
 		s.auth = v
 		return oneOf(v, "relay", "scram")
@@ -142,6 +147,8 @@ var table = []setting{
 		func(s *settings) *time.Duration { return &s.maxOffline }),
 	durationSetting("drain_timeout", "30s", 0, "`DURATION` that sessions have to end their transactions after SIGTERM",
 		func(s *settings) *time.Duration { return &s.drainTimeout }),
+	durationSetting("login_timeout", "1m", 10*time.Millisecond, "`DURATION` that a client may take to log in",
+		func(s *settings) *time.Duration { return &s.limits.Login }),
 	durationSetting("client_idle_timeout", "0s", 0, "`DURATION` that a session may wait for its client outside of a transaction (0s: for ever)",
 		func(s *settings) *time.Duration { return &s.limits.ClientIdle }),
 	durationSetting("tcp_keepalive", "1m", 0, "`DURATION` of silence before a peer by TCP is asked whether it is still there (0s: never)",
@@ -315,6 +322,8 @@ func (s *settings) checkTogether() error {
 		return s.fault("tls_key", errors.New("needs tls_cert beside it"))
 	case s.tls.ClientCA != "" && s.tls.Cert == "":
 		return s.fault("tls_client_ca", errors.New("needs tls_cert and tls_key beside it"))
+	case s.tlsRequired && s.tls.Cert == "":
+		return s.fault("tls_required", errors.New("needs tls_cert and tls_key beside it"))
 	case s.auth == "scram" && s.users == "" && s.authQuery == "":
 		return s.fault("auth", errors.New("scram needs users or auth_query beside it"))
 	case s.auth == "relay" && s.users != "":

@@ -87,10 +87,10 @@ func TestEverySettingInEveryPlace(t *testing.T) {
 	values := map[string]string{
 		"listen": "localhost:1", "upstream": "postgres://u:p@h/d?sslmode=disable", "store": "memory:", "namespace": "n", "admin": "",
 		"log_level": "warn", "log_format": "json", "store_timeout": "90s", "max_offline": "24h", "upstream_sequences": "virtual", "peer_role": "sidecar",
-		"drain_timeout": "1m", "client_idle_timeout": "2h", "max_connections": "77", "proxy_protocol": "true", "tcp_keepalive": "3m", "tcp_user_timeout": "4m",
+		"drain_timeout": "1m", "client_idle_timeout": "2h", "login_timeout": "20s", "max_connections": "77", "proxy_protocol": "true", "tcp_keepalive": "3m", "tcp_user_timeout": "4m",
 		"sequences.cache_one": "cached", "sequences.default_source": "upstream", "sequences.mode": "strict", "sequences.buffer_seconds": "2.5",
 		"sequences.min_threshold": "7", "sequences.min_lease": "11", "sequences.max_lease": "1300", "sequences.lease_seconds": "17",
-		"tls_cert": "c.pem", "tls_key": "k.pem", "tls_client_ca": "ca.pem",
+		"tls_cert": "c.pem", "tls_key": "k.pem", "tls_client_ca": "ca.pem", "tls_required": "true",
 		"auth": "scram", "users": "users.txt", "auth_query": "SELECT $1",
 	}
 	require.Len(t, table, len(values))
@@ -117,9 +117,9 @@ func TestEverySettingInEveryPlace(t *testing.T) {
 		assert.Equal(t, 24*time.Hour, s.maxOffline)
 		assert.Equal(t, "sidecar", s.peerRole)
 		assert.Equal(t, time.Minute, s.drainTimeout)
-		assert.True(t, s.proxyProtocol)
+		assert.True(t, s.proxyProtocol && s.tlsRequired)
 		assert.Equal(t, tcpOptions{3 * time.Minute, 4 * time.Minute}, s.tcp)
-		assert.Equal(t, proxy.Limits{MaxConnections: 77, ClientIdle: 2 * time.Hour}, s.limits)
+		assert.Equal(t, proxy.Limits{MaxConnections: 77, ClientIdle: 2 * time.Hour, Login: 20 * time.Second}, s.limits)
 	}
 	t.Run("file", func(t *testing.T) { s, err := read(t, file, nil); check(t, s, err) })
 	t.Run("environment", func(t *testing.T) { s, err := read(t, "", env); check(t, s, err) })
