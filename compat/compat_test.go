@@ -65,6 +65,13 @@ func TestDifferencesAreFound(t *testing.T) {
 	}
 }
 
+func TestRowsInAnyOrder(t *testing.T) {
+	require.Equal(t, []string{"column a", "row 1", "row 2", "tag", "row 1", "row 3"}, sortedRows([]string{"column a", "row 2", "row 1", "tag", "row 3", "row 1"}))
+	require.True(t, inAnyOrder("SELECT relname FROM PG_class"))
+	require.False(t, inAnyOrder("SELECT relname FROM pg_class ORDER BY 1"))
+	require.False(t, inAnyOrder("SELECT nextval('s') FROM t"))
+}
+
 func TestDiff(t *testing.T) {
 	require.Equal(t, []string{"      a", "    - b", "      c", "    + d", "      e"}, diff([]string{"a", "b", "c", "e"}, []string{"a", "c", "d", "e"}))
 	require.Equal(t, []string{"    - a"}, diff([]string{"a"}, nil))

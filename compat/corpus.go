@@ -29,7 +29,7 @@ type captured struct {
 }
 
 // parseCorpus makes a script of each tool in a corpus. What the statements need is in a setup: sections that begin with a
-// line `-- for TOOL, ID, ...` and are run before the first entry of the tool, or before the entry.
+// line `-- for TOOL; ID; ...` and are run before the first entry of the tool, or before the entry.
 func parseCorpus(name, corpus, setup string) ([]script, error) {
 	sections, err := parseSetup(name, setup)
 	if err != nil {
@@ -93,7 +93,7 @@ func parseSetup(name, text string) (setups, error) {
 			entries[i].fixed = simple
 			entries[i].line += strings.Count(text[:h[1]], "\n")
 		}
-		for _, key := range strings.Split(text[h[2]:h[3]], ", ") {
+		for _, key := range strings.Split(text[h[2]:h[3]], "; ") {
 			s[key] = append(s[key], entries...)
 		}
 	}
