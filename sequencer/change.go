@@ -211,7 +211,7 @@ func (s *Sequence) revoke(
 	end, safe, err := plan(begun)
 	s.learn(begun) // and drop what is held
 	if err == nil && !begun.quiet() {
-		err = s.confirm(ctx, safe)
+		err = s.r.confirm(ctx, s.incarnation, safe)
 	}
 	if err != nil {
 		// Whoever finds it undone by somebody else has nothing to do; whoever cannot undo it leaves it to who comes next.
@@ -241,17 +241,17 @@ func unbegun(item Item) Item {
 }
 
 // confirm announces a change and waits for the members' word, in vain if need be when the change is safe without.
-func (s *Sequence) confirm(caller context.Context, safe bool) error {
+func (r *Registry) confirm(caller context.Context, incarnation string, safe bool) error {
 	limit := mustConfirm
 	if safe {
 		limit = mayConfirm
 	}
 	ctx, cancel := context.WithTimeout(caller, limit)
 	defer cancel()
-	rev, err := again(ctx, s.r, func() (int64, error) { return s.r.store.Announce(ctx, Announcement{Incarnation: s.incarnation}) })
+	rev, err := again(ctx, r, func() (int64, error) { return r.store.Announce(ctx, Announcement{Incarnation: incarnation}) })
 	var missing []string
 	if err == nil {
-		missing, err = s.r.confirmed(ctx, rev, limit)
+		missing, err = r.confirmed(ctx, rev, limit)
 	}
 	switch {
 	case err == nil || safe:

@@ -34,6 +34,9 @@
 // a second for the members, and does not fail for them. A process that dies half way leaves an item that others set right
 // after 10 s.
 //
+// Others in the process may hold values of sequences that have no item (Holder): changes of those are announced by a name
+// alone, and confirmed by the members in the same way (Registry.Revoke).
+//
 // Members: a process that holds blocks is a member, by an item in the store, and follows the feed to hear of changes. One
 // that cannot for Config.MaxOffline stops handing out values that it holds. After twice that time it does not count any
 // more. Registry.Members lists them, Registry.Evict removes one that is known to be dead.

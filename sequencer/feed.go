@@ -57,6 +57,7 @@ func (f *follower) poll(databases []*database) error {
 	if err := f.refresh(ctx, feed); err != nil {
 		return err
 	}
+	r.heard(asked, f.seen, feed)
 	if err := r.renew(ctx, feed, f.seen.Topics != feed.Topics, asked); err != nil {
 		return err
 	}
@@ -75,10 +76,8 @@ func (f *follower) refresh(ctx context.Context, feed Feed) error {
 	g.SetLimit(atOnce)
 	if f.seen.Topics != feed.Topics {
 		for _, s := range f.r.open() {
-			t := Topic(s.incarnation)
-			changes := feed.Topics[t] - f.seen.Topics[t]
-			if changes == 0 || changes == 1 && feed.Latest[t] != s.incarnation {
-				continue // with fewer changes than before the store was set back, and every sequence is looked at
+			if !Announced(f.seen, feed, s.incarnation) {
+				continue
 			}
 			g.Go(func() error { return s.refresh(ctx) })
 		}

@@ -234,6 +234,7 @@ func (r *Registry) expelled(ctx context.Context) {
 		s.broadcast()
 		s.mu.Unlock()
 	}
+	r.expel()
 	m.call()
 	members, err := r.store.Members(ctx)
 	taken := err == nil && slices.ContainsFunc(members, func(other Member) bool { return other.ID == lost.ID && other.Token != lost.Token })

@@ -27,6 +27,7 @@ type Registry struct {
 	tasks  tasks
 	member membership
 	peers  peers
+	holder atomic.Pointer[Holder]
 	// leasing is how long leases take.
 	leasing latency
 
