@@ -153,6 +153,19 @@ func (c *controls) put(p *controlPool, conn *pgx.Conn) {
 	}
 }
 
+// forget closes the idle connections to a database.
+func (c *controls) forget(database string) {
+	c.mu.Lock()
+	var idle []*pgx.Conn
+	if p := c.databases[database]; p != nil {
+		idle, p.idle = p.idle, nil
+	}
+	c.mu.Unlock()
+	for _, conn := range idle {
+		closeControl(conn)
+	}
+}
+
 // close ends all connections, when their users have done with them. Those who come later get an error.
 func (c *controls) close() {
 	c.mu.Lock()

@@ -16,7 +16,7 @@ func backend(conn *pgx.Conn) uint32 { return conn.PgConn().PID() }
 
 func TestControlConnectionsAreKept(t *testing.T) {
 	ctx := context.Background()
-	up, database := newDatabase(t)
+	up, database := testDatabase(t)
 	c := newControls(up)
 	defer c.close()
 
@@ -41,7 +41,7 @@ func TestControlConnectionsAreKept(t *testing.T) {
 }
 
 func TestControlConnectionsDoNotDependOnSettings(t *testing.T) {
-	up, database := newDatabase(t)
+	up, database := testDatabase(t)
 	for name, value := range map[string]string{
 		"search_path": "public", "default_transaction_isolation": "serializable", "synchronous_commit": "off",
 	} {
@@ -59,7 +59,7 @@ func TestControlConnectionsDoNotDependOnSettings(t *testing.T) {
 
 func TestControlConnectionsAreBounded(t *testing.T) {
 	ctx := context.Background()
-	up, database := newDatabase(t)
+	up, database := testDatabase(t)
 	c := newControls(up)
 	using, release := make(chan struct{}, mostControls), make(chan struct{})
 	var g errgroup.Group

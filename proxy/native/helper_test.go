@@ -15,15 +15,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server is the Upstream of tests: a PostgreSQL by its URL, whose connections are counted.
-type server struct {
+// testUpstream is the Upstream of tests: a PostgreSQL by its URL, whose connections are counted.
+type testUpstream struct {
 	t      testing.TB
 	url    string
 	opened atomic.Int64
 }
 
 // Control implements Upstream.
-func (s *server) Control(ctx context.Context, database string) (*pgx.Conn, error) {
+func (s *testUpstream) Control(ctx context.Context, database string) (*pgx.Conn, error) {
 	u, err := url.Parse(s.url)
 	if err != nil {
 		return nil, err
@@ -38,16 +38,16 @@ func (s *server) Control(ctx context.Context, database string) (*pgx.Conn, error
 	return pgx.ConnectConfig(ctx, cfg)
 }
 
-// newDatabase makes a database of the test's own.
-func newDatabase(t testing.TB) (s *server, database string) {
+// testDatabase makes a database of the test's own.
+func testDatabase(t testing.TB) (s *testUpstream, database string) {
 	at := testenv.Database(t)
 	u, err := url.Parse(at)
 	require.NoError(t, err)
-	return &server{t: t, url: at}, u.Path[1:]
+	return &testUpstream{t: t, url: at}, u.Path[1:]
 }
 
 // run runs statements on a connection of their own, as somebody whom nextvald does not see.
-func (s *server) run(statements ...string) {
+func (s *testUpstream) run(statements ...string) {
 	s.t.Helper()
 	testenv.Exec(s.t, s.url, statements...)
 }
