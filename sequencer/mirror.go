@@ -3,6 +3,7 @@ package sequencer
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // A mirrored sequence exists in the upstream too. While its source is the store, the upstream's own one is fenced: confined to
@@ -37,8 +38,8 @@ const (
 // are the proxy's. Nil: the range is too small to share.
 func (it Item) firstFence() *Range {
 	room := it.Definition.room(it.Pos)
-	n := min(room/sharing, firstFence)
-	if n < 2 {
+	n := it.Share(firstFence)
+	if n == 0 {
 		return nil
 	}
 	ahead := min(firstFence, room/sharing)
@@ -101,6 +102,20 @@ func (r *Registry) Item(ctx context.Context, e Entry) (Item, error) {
 	return item, nil
 }
 
+// Find reads a name and its item from the store. ErrUndefined.
+func (r *Registry) Find(ctx context.Context, name Name) (Entry, Item, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.StoreTimeout)
+	defer cancel()
+	entry, item, err := r.resolve(ctx, name)
+	if errors.Is(err, ErrNotFound) {
+		return Entry{}, Item{}, undefined(name)
+	}
+	if err != nil {
+		return Entry{}, Item{}, storeFailure("look up the sequence", err)
+	}
+	return entry, item, nil
+}
+
 // Settle gives a moving item a source, FromStore or Moving still, and returns it as it is then. A *Conflict, wrapped:
 // somebody wrote it since it was read.
 func (r *Registry) Settle(ctx context.Context, e Entry, item Item, source Source) (Item, error) {
@@ -132,6 +147,71 @@ func (r *Registry) Fenced(ctx context.Context, e Entry, item Item, confined bool
 	return r.rewrite(ctx, e, item)
 }
 
+// Mirrored returns the names of the sequences of a loaded database that the upstream has too, as they were within the last
+// second.
+func (r *Registry) Mirrored(database string) []Name {
+	r.mu.Lock()
+	d := r.databases[database]
+	r.mu.Unlock()
+	if d == nil {
+		return nil
+	}
+	var names []Name
+	for oid, name := range d.oids.all() {
+		if oid < MaxOID/2 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Databases returns the names of the databases that were loaded.
+func (r *Registry) Databases() []string {
+	var names []string
+	for _, d := range r.loadedDatabases() {
+		names = append(names, d.name)
+	}
+	return names
+}
+
+// Item returns what this process knows of the sequence's item, which is what others wrote by a second ago but for its position.
+func (s *Sequence) Item() Item {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.item.Clone()
+}
+
+// Share is how many values of what is left of a sequence's range the upstream's may be given at once, of those wanted: 0 where
+// the range is too small to share.
+func (it Item) Share(wanted int64) int64 {
+	n := min(wanted, it.Definition.room(it.Pos)/sharing)
+	if n < 2 {
+		return 0
+	}
+	return n
+}
+
+// Halt ends the service of a mirrored sequence in this process, whose like in the upstream somebody set free: both would hand
+// out the same values. It goes on when somebody moves it or hands it over.
+func (r *Registry) Halt(e Entry) {
+	r.mu.Lock()
+	s := r.sequences[e.Incarnation]
+	r.mu.Unlock()
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over == nil && s.stopped == nil && s.item.Source == FromStore {
+		s.halt(&Error{
+			Code:    codeState,
+			Message: fmt.Sprintf("sequence %q is no longer confined in the upstream", bare(e.Name.Name)),
+			Detail:  "Its bounds were changed past nextvald. It and the store would hand out the same values.",
+			Hint:    "Hand it over to the upstream with: nextvald release",
+		})
+	}
+}
+
 // rewrite writes an item of which nothing may have changed since it was read.
 func (r *Registry) rewrite(ctx context.Context, e Entry, item Item) (Item, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.StoreTimeout)
@@ -148,7 +228,9 @@ func (r *Registry) rewrite(ctx context.Context, e Entry, item Item) (Item, error
 	s := r.sequences[item.Incarnation]
 	r.mu.Unlock()
 	if s != nil {
-		s.learn(item)
+		s.mu.Lock()
+		s.know(item)
+		s.mu.Unlock()
 	}
 	r.announce(ctx, Announcement{Incarnation: item.Incarnation})
 	return item, nil

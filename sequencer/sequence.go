@@ -436,8 +436,13 @@ func (s *Sequence) forward(found, known int64) bool {
 
 // stop ends the service of a sequence that the store contradicts, until a change is written. s.mu is held.
 func (s *Sequence) stop(cause error) {
-	s.stopped = setBack(s.Name(), cause)
 	s.r.cfg.Logger.Error("a sequence stopped: the store was set back", "sequence", s.Name().String(), "error", cause)
+	s.halt(setBack(s.Name(), cause))
+}
+
+// halt makes every call fail until a change is written. s.mu is held.
+func (s *Sequence) halt(err error) {
+	s.stopped = err
 	s.discard()
 	s.answer(s.callers, nil, s.stopped)
 	s.callers = nil
