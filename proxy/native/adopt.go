@@ -59,7 +59,7 @@ func (h *Handovers) adopt(ctx context.Context, r relation, beyond *int64) (item 
 			return false, err
 		}
 		m := sequencer.Mirror{Definition: l.definition, Last: l.last, Called: l.called, DBOID: l.database, RelOID: l.oid}
-		if beyond != nil && !m.Definition.Cycle && further(m.Definition, *beyond, l.last) {
+		if beyond != nil && !m.Definition.Cycle && further(*beyond, l.last, m.Definition.Increment) {
 			m.Last, m.Called = *beyond, true
 		}
 		var err error
@@ -94,14 +94,6 @@ func (l *locked) confine(ctx context.Context, f fence) error {
 		return l.exec(ctx, fmt.Sprintf("SELECT pg_catalog.setval(%d::pg_catalog.oid::pg_catalog.regclass, %d, true)", l.oid, f.last))
 	}
 	return nil
-}
-
-// further reports whether value a is further on than b.
-func further(d sequencer.Definition, a, b int64) bool {
-	if d.Increment < 0 {
-		return a < b
-	}
-	return a > b
 }
 
 func conflict(err error) bool {
