@@ -47,6 +47,14 @@ func (r *Registry) Known(name string) func(word string) bool {
 	return d.words.get
 }
 
+// Any reports whether the database may have a sequence, as Known does. It does no I/O.
+func (r *Registry) Any(name string) bool {
+	r.mu.Lock()
+	d := r.databases[name]
+	r.mu.Unlock()
+	return d == nil || !d.words.empty()
+}
+
 // read reads all names of a database.
 func (r *Registry) read(ctx context.Context, d *database) error {
 	epoch := r.advance()

@@ -33,6 +33,18 @@ func (o *overlay[K, V]) get(k K) (v V) {
 	return l.base[k]
 }
 
+// empty reports whether there is no key.
+func (o *overlay[K, V]) empty() bool {
+	l := o.layers.Load()
+	if l == nil {
+		return true
+	}
+	if len(l.recent) == 0 {
+		return len(l.base) == 0
+	}
+	return len(o.all()) == 0
+}
+
 // set gives k a value; zero removes it.
 func (o *overlay[K, V]) set(k K, v V) {
 	o.mu.Lock()

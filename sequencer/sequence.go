@@ -97,6 +97,13 @@ func (s *Sequence) OID() uint32 { return s.oid }
 // Incarnation returns the unique id of this life of the sequence. A later life has a greater one.
 func (s *Sequence) Incarnation() string { return s.incarnation }
 
+// Kind says whether the sequence exists in the upstream too, as this process knows it.
+func (s *Sequence) Kind() Kind {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.item.Kind
+}
+
 // Definition returns the parameters that this process knows the sequence by.
 func (s *Sequence) Definition() Definition {
 	s.mu.Lock()
@@ -185,33 +192,26 @@ func (it Item) Reads() State {
 // State reads the sequence's state in the store. While this process alone serves the sequence, LastValue is the last value
 // that it handed out; otherwise it is the last value that any process leased.
 func (s *Sequence) State(ctx context.Context) (State, error) {
+	_, state, err := s.Read(ctx)
+	return state, err
+}
+
+// Read is State with all that the store has of the sequence.
+func (s *Sequence) Read(ctx context.Context) (Item, State, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.r.cfg.StoreTimeout)
 	defer cancel()
 	for {
-		flights, err := s.landed(ctx)
+		from, err := s.read(ctx)
 		if err != nil {
-			return State{}, err
+			return Item{}, State{}, err
 		}
-		known := s.revision()
 		item, err := s.r.get(ctx, s.incarnation)
 		if err != nil {
-			return State{}, s.failed("read the sequence", err)
+			return Item{}, State{}, s.failed("read the sequence", err)
 		}
-		s.mu.Lock()
-		if !s.forward(item.Rev, known) {
-			defer s.mu.Unlock()
-			return State{}, s.stopped
+		if state, current, err := from.state(item); current || err != nil {
+			return item, state, err
 		}
-		pos, current := item.Pos, s.flights == flights || s.item.Mode == Strict
-		if rest, ok := s.rest(); ok && rest.reaches(item) {
-			pos = rest.pos
-		}
-		s.mu.Unlock()
-		if current {
-			at := item.cursor(pos)
-			return State{LastValue: at.last, IsCalled: at.called}, nil
-		}
-		// A block was leased meanwhile: what was read is not comparable with what is held.
 	}
 }
 

@@ -131,6 +131,12 @@ func (c *countingStore) Get(ctx context.Context, incarnation string) (Item, erro
 	return item, err
 }
 
+func (c *countingStore) GetAll(ctx context.Context, incarnations []string) (map[string]Item, error) {
+	items, err := c.Store.GetAll(ctx, incarnations)
+	c.took("get_all", err)
+	return items, err
+}
+
 func (c *countingStore) Put(ctx context.Context, item Item, ifRev int64) error {
 	err := c.Store.Put(ctx, item, ifRev)
 	c.took("put", err)

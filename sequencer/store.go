@@ -51,6 +51,8 @@ type Store interface {
 
 	// Get reads an item. ErrNotFound.
 	Get(ctx context.Context, incarnation string) (Item, error)
+	// GetAll reads items, each as Get does, at more or less the same time. Those that there are not are left out.
+	GetAll(ctx context.Context, incarnations []string) (map[string]Item, error)
 	// Put writes a whole item. ifRev is the rev that the stored item must have, 0 for a new one; the written item gets
 	// ifRev + 1, whatever item.Rev says. *Conflict: it has another. ErrNotFound: ifRev is not 0 and there is none. An item
 	// that Item.Check refuses is not written.

@@ -115,6 +115,25 @@ func (s *Store) Get(ctx context.Context, incarnation string) (item sequencer.Ite
 	return item, err
 }
 
+// GetAll implements sequencer.Store.
+func (s *Store) GetAll(ctx context.Context, incarnations []string) (map[string]sequencer.Item, error) {
+	items := make(map[string]sequencer.Item, len(incarnations))
+	err := s.view(ctx, func(b *bbolt.Bucket) error {
+		for _, incarnation := range incarnations {
+			item, err := s.load(b, incarnation)
+			switch {
+			case errors.Is(err, sequencer.ErrNotFound):
+			case err != nil:
+				return err
+			default:
+				items[incarnation] = item
+			}
+		}
+		return nil
+	})
+	return items, err
+}
+
 // Put implements sequencer.Store.
 func (s *Store) Put(ctx context.Context, item sequencer.Item, ifRev int64) error {
 	item = item.Clone()

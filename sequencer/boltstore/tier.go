@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -367,6 +368,25 @@ func (t *Tier) Get(ctx context.Context, incarnation string) (sequencer.Item, err
 		h.give()
 		return shown, nil
 	}
+}
+
+// GetAll implements sequencer.Store. What the tier holds nothing of is read from the store behind it together.
+func (t *Tier) GetAll(ctx context.Context, incarnations []string) (map[string]sequencer.Item, error) {
+	var held, others []string
+	for _, incarnation := range incarnations {
+		if t.held(incarnation) != nil {
+			held = append(held, incarnation)
+		} else {
+			others = append(others, incarnation)
+		}
+	}
+	items, err := t.Store.GetAll(ctx, others)
+	if err != nil {
+		return nil, err
+	}
+	more, err := sequencer.GetEach(ctx, held, t.Get)
+	maps.Copy(items, more)
+	return items, err
 }
 
 // ended removes what is held of a sequence that the store does not know, by cause. The caller has the turn.

@@ -11,7 +11,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -21,6 +23,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/logging"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/nextvald/nextvald/sequencer"
 	"github.com/nextvald/nextvald/sequencer/internal/layout"
@@ -54,6 +57,10 @@ const (
 	pollTable = 200 * time.Millisecond
 	// leaseAttempts bounds the requests of one Lease. Each one after the first follows a refusal that told what to ask for.
 	leaseAttempts = 8
+	// batchKeys is how many items a BatchGetItem may ask for, and batches how many of these are sent at once.
+	batchKeys, batches = 100, 8
+	// batchPause is the pause before what a BatchGetItem did not answer is asked for again.
+	batchPause = 20 * time.Millisecond
 )
 
 // client is what is used of the SDK.
@@ -64,6 +71,7 @@ type client interface {
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
 	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error)
+	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
 	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
 }
 
@@ -254,6 +262,65 @@ func (s *Store) get(ctx context.Context, key attributes) (attributes, error) {
 		return nil, sequencer.ErrNotFound
 	}
 	return out.Item, nil
+}
+
+// GetAll implements sequencer.Store.
+func (s *Store) GetAll(ctx context.Context, incarnations []string) (map[string]sequencer.Item, error) {
+	var (
+		mu    sync.Mutex
+		items = make(map[string]sequencer.Item, len(incarnations))
+	)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(batches)
+	for batch := range slices.Chunk(incarnations, batchKeys) {
+		g.Go(func() error {
+			return s.getBatch(ctx, batch, func(item sequencer.Item) {
+				mu.Lock()
+				defer mu.Unlock()
+				items[item.Incarnation] = item
+			})
+		})
+	}
+	return items, g.Wait()
+}
+
+// getBatch reads up to batchKeys items. The service answers for as many of them at a time as it likes.
+func (s *Store) getBatch(ctx context.Context, incarnations []string, found func(sequencer.Item)) error {
+	asked := make(map[string]string, len(incarnations))
+	keys := make([]attributes, len(incarnations))
+	for i, incarnation := range incarnations {
+		keys[i] = s.itemKey(incarnation)
+		asked[layout.Item(s.namespace, incarnation)] = incarnation
+	}
+	for len(keys) > 0 {
+		out, err := s.client.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{
+			*s.table: {Keys: keys, ConsistentRead: aws.Bool(true)},
+		}})
+		if err != nil {
+			return shorten(err)
+		}
+		for _, got := range out.Responses[*s.table] {
+			pk, _ := got["pk"].(*types.AttributeValueMemberS)
+			if pk == nil {
+				return errors.New("dynamostore: an item without a key")
+			}
+			item, err := decodeItem(asked[pk.Value], got)
+			if err != nil {
+				return err
+			}
+			found(item)
+		}
+		keys = out.UnprocessedKeys[*s.table].Keys
+		if len(keys) == 0 {
+			break
+		}
+		select { // it is overloaded
+		case <-time.After(batchPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // Put implements sequencer.Store.

@@ -117,6 +117,13 @@ func (s *Store) Get(ctx context.Context, incarnation string) (sequencer.Item, er
 	return do(ctx, s, "get", func(ctx context.Context) (sequencer.Item, error) { return s.inner.Get(ctx, incarnation) })
 }
 
+// GetAll implements sequencer.Store.
+func (s *Store) GetAll(ctx context.Context, incarnations []string) (map[string]sequencer.Item, error) {
+	return do(ctx, s, "get_all", func(ctx context.Context) (map[string]sequencer.Item, error) {
+		return s.inner.GetAll(ctx, incarnations)
+	})
+}
+
 // Put implements sequencer.Store.
 func (s *Store) Put(ctx context.Context, item sequencer.Item, ifRev int64) error {
 	return act(ctx, s, "put", func(ctx context.Context) error { return s.inner.Put(ctx, item, ifRev) })

@@ -289,6 +289,11 @@ func (s *Store) Get(ctx context.Context, incarnation string) (sequencer.Item, er
 	return out.item()
 }
 
+// GetAll implements sequencer.Store.
+func (s *Store) GetAll(ctx context.Context, incarnations []string) (map[string]sequencer.Item, error) {
+	return sequencer.GetEach(ctx, incarnations, s.Get)
+}
+
 // Put implements sequencer.Store.
 func (s *Store) Put(ctx context.Context, item sequencer.Item, ifRev int64) error {
 	_, err := s.write(ctx, opPut, message{Item: &item, Rev: ifRev})

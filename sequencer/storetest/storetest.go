@@ -26,6 +26,7 @@ type Opener func(t testing.TB, namespace string) sequencer.Store
 func Run(t *testing.T, fresh func(t testing.TB) Opener) {
 	for name, test := range map[string]func(*testing.T, Opener){
 		"items are kept whole":                    itemsAreKeptWhole,
+		"many items are read at once":             manyItems,
 		"a put is conditional on rev":             putIsConditional,
 		"a delete is conditional on rev":          deleteIsConditional,
 		"names":                                   names,
@@ -150,6 +151,26 @@ func itemsAreKeptWhole(t *testing.T, o Opener) {
 			require.Equal(t, it, get(t, s, it.Incarnation))
 		}
 	}
+}
+
+func manyItems(t *testing.T, o Opener) {
+	s := open(t, o)
+	none, err := s.GetAll(ctx(t), nil)
+	require.NoError(t, err)
+	require.Empty(t, none)
+
+	const n = 250 // more than fit into one request of any store
+	asked, want := []string{"none"}, map[string]sequencer.Item{}
+	for i := range n {
+		it := item(fmt.Sprintf("it/%03d", i), define(t, 1, 1, math.MaxInt64, int64(i+1)))
+		require.NoError(t, s.Put(ctx(t), it, 0))
+		it.Rev = 1
+		asked, want[it.Incarnation] = append(asked, it.Incarnation), it
+	}
+	put(t, s, item("not asked for", define(t, 1, 1, 9, 1)))
+	got, err := s.GetAll(ctx(t), asked)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
 }
 
 func putIsConditional(t *testing.T, o Opener) {
