@@ -13,7 +13,7 @@ func atoi(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
 // answer describes the result of a statement that needs no upstream; nil when the statement is not of that shape.
 func (p *planner) answer(node *pg_query.Node, params int) *Answer {
 	s := plainSelect(node)
-	if s == nil {
+	if s == nil || len(p.st.Catalogs) > 0 {
 		return nil
 	}
 	a := &Answer{Read: -1, Params: make([]uint32, params)}

@@ -1,7 +1,6 @@
 package sqlrewrite
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -24,10 +23,19 @@ type span struct {
 	original, originalEnd int
 }
 
-// Apply carries out edits, which must not overlap and may come in any order; insertions at one place keep theirs.
+// Apply carries out edits, which may come in any order; insertions at one place keep theirs. What lies inside another edit
+// is left out.
 func Apply(text string, edits []Edit) (string, Positions) {
 	edits = slices.Clone(edits)
-	slices.SortStableFunc(edits, func(a, b Edit) int { return cmp.Or(a.Start-b.Start, a.End-b.End) })
+	slices.SortStableFunc(edits, func(a, b Edit) int {
+		switch {
+		case a.Start != b.Start:
+			return a.Start - b.Start
+		case a.Start == a.End || b.Start == b.End:
+			return a.End - b.End
+		}
+		return b.End - a.End
+	})
 	var (
 		b               strings.Builder
 		positions       Positions
@@ -35,6 +43,9 @@ func Apply(text string, edits []Edit) (string, Positions) {
 		original, after int // the same in characters, here and there
 	)
 	for _, e := range edits {
+		if e.Start < at {
+			continue
+		}
 		kept := text[at:e.Start]
 		b.WriteString(kept)
 		b.WriteString(e.Text)
@@ -93,12 +104,19 @@ var functionNames = [...]string{Nextval: "nextval", Currval: "currval", Lastval:
 
 // Replacement is what to put in the place of the relation: a row of the sequence's columns.
 func (r *Read) Replacement(lastValue, logCnt, isCalled string) string {
-	row := "(SELECT " + lastValue + " AS last_value, " + logCnt + " AS log_cnt, " + isCalled + " AS is_called)"
+	return aliased("(SELECT "+lastValue+" AS last_value, "+logCnt+" AS log_cnt, "+isCalled+" AS is_called)", r.Name.Name, r.Alias, r.Table)
+}
+
+// Overlaid is what to put in the place of the relation where the upstream has the sequence: it resolves the name and checks
+// the privilege as always. overlay is that of Catalog.Edits, and text that of the plan.
+func (r *Read) Overlaid(text, overlay string) string {
+	relation := text[r.Start:r.End]
 	if r.Table {
-		row = "SELECT * FROM " + row
+		relation = strings.TrimLeft(relation[len("table"):], " \t\r\n\f\v")
 	}
-	if r.Alias {
-		return row
-	}
-	return row + ` AS "` + strings.ReplaceAll(r.Name.Name, `"`, `""`) + `"`
+	const oid = "s.tableoid"
+	return aliased("(SELECT "+over(oid, "last", "int8", "s.last_value", "last_value")+
+		", CASE WHEN "+fieldOf("o.v", oid, "last", "text")+" IS NULL THEN s.log_cnt ELSE 0 END AS log_cnt, "+
+		over(oid, "called", "bool", "s.is_called", "is_called")+
+		" FROM "+relation+" AS s, (SELECT "+overlay+") AS o(v))", r.Name.Name, r.Alias, r.Table)
 }

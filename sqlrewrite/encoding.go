@@ -48,6 +48,11 @@ func (st *Statement) forget(text string) {
 			}
 		}
 	}
+	for i := range st.Catalogs {
+		if k := &st.Catalogs[i]; !isASCII(text[k.Start:k.End]) || !isASCII(k.Key.Value) {
+			k.Key = Argument{}
+		}
+	}
 	reads := st.Reads[:0]
 	for _, r := range st.Reads {
 		if isASCII(text[r.Start:r.End]) {

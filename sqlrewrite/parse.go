@@ -177,7 +177,10 @@ func (p *planner) statement(raw *pg_query.RawStmt, params int) Statement {
 	p.st, p.scope = &st, nil
 	p.classify(raw.Stmt)
 	p.moves(raw.Stmt)
-	if len(st.Calls) > 0 || len(st.Reads) > 0 || len(st.Classes) > 0 {
+	if len(st.Reads) > 0 || len(st.Catalogs) > 0 {
+		p.columnNames(raw.Stmt.ProtoReflect())
+	}
+	if len(st.Calls) > 0 || len(st.Reads) > 0 || len(st.Classes) > 0 || len(st.Catalogs) > 0 || st.Execute != nil {
 		fixCurrent(st.Calls)
 		if st.Kind == KindPass {
 			st.Kind = KindUse
@@ -279,12 +282,18 @@ func (p *planner) classify(node *pg_query.Node) {
 		}
 		p.runnable(n.ExplainStmt.Query)
 	case *pg_query.Node_CopyStmt:
+		st.Utility = true
 		p.query(n.CopyStmt.Query, context{})
 		p.expr(n.CopyStmt.WhereClause, context{}.perRow())
 	case *pg_query.Node_CallStmt:
 		for _, a := range n.CallStmt.Funccall.GetArgs() {
 			p.expr(a, context{})
 		}
+	case *pg_query.Node_PrepareStmt:
+		st.Prepare, st.Utility = prepare(n.PrepareStmt), true
+		prepared := later
+		prepared.prepared = true
+		p.query(n.PrepareStmt.Query, prepared)
 	case *pg_query.Node_DoStmt:
 		p.bodies(n.DoStmt.Args)
 	case *pg_query.Node_CreateFunctionStmt:

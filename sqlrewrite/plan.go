@@ -40,6 +40,10 @@ type Statement struct {
 	Reads []Read
 	// Classes are the constants of type regclass, which may be sequences.
 	Classes []Class
+	// Catalogs are the places where the statement, or one that it prepares, reads what the catalogs tell of sequences.
+	Catalogs []Catalog
+	// Prefixes are the schemas in names of columns.
+	Prefixes []Prefix
 	// Answer is set when every target is a call, a constant, a parameter or a cast of one, and there is no FROM (or
 	// FROM is one sequence function, or one relation of Reads whose columns alone are read).
 	Answer *Answer
@@ -50,6 +54,12 @@ type Statement struct {
 	Tag string
 	// Explain: the statement is under EXPLAIN without ANALYZE; its calls must not consume values.
 	Explain bool
+
+	// Prepare is set for PREPARE, and Execute for EXECUTE, also under EXPLAIN and CREATE TABLE AS.
+	Prepare *Prepare
+	Execute *Execute
+	// Utility: PostgreSQL takes no parameters of the extended protocol in it, though it reads: PREPARE, EXECUTE and COPY.
+	Utility bool
 
 	DDL         *DDL
 	Transaction Transaction
@@ -163,6 +173,24 @@ type Read struct {
 	Alias bool
 	// Table: written as TABLE name, which is then the range.
 	Table bool
+	// Prepared: it is read when what the statement prepares is executed.
+	Prepared bool
+}
+
+// Prepare is a PREPARE.
+type Prepare struct {
+	Name string
+	// Params is the number of its parameters.
+	Params int
+}
+
+// Execute is an EXECUTE.
+type Execute struct {
+	Name string
+	// Params is the number of arguments, and Start and End are the byte range of their parentheses, or the place after the name
+	// where there are none.
+	Params     int
+	Start, End int
 }
 
 // Name is a possibly schema-qualified relation name, folded to lower case where it was not quoted. Database is empty

@@ -33,6 +33,10 @@ const (
 	// HasMoves: it may alter, drop, rename or set back sequences, or run what was prepared to do so: ALTER, DROP, TRUNCATE, DO
 	// and EXECUTE.
 	HasMoves
+	// HasCatalog: the name of a relation or function by which catalogs tell of sequences.
+	HasCatalog
+	// HasExecute: EXECUTE.
+	HasExecute
 )
 
 // hint is what a word says wherever it stands, and what it says as the first of a statement.
@@ -55,8 +59,12 @@ var hints = map[string]hint{
 	"set": {opening: HasSession | HasReadOnly}, "reset": {opening: HasSession | HasReadOnly},
 	"do": {opening: HasSession | HasReadOnly | HasMoves}, "call": {opening: HasSession | HasReadOnly},
 	"drop": {opening: HasSession | HasMoves, anywhere: hintMove}, "alter": {opening: HasSession | HasCreate | HasMoves, anywhere: hintMove},
-	"truncate": {opening: HasMoves, anywhere: hintMove}, "execute": {opening: HasMoves}, "grant": {opening: HasSession},
+	"truncate": {opening: HasMoves, anywhere: hintMove}, "execute": {opening: HasMoves, anywhere: HasExecute}, "grant": {opening: HasSession},
 	"revoke": {opening: HasSession},
+
+	"pg_sequence": {anywhere: HasCatalog}, "pg_sequences": {anywhere: HasCatalog}, "sequences": {anywhere: HasCatalog},
+	"pg_sequence_last_value": {anywhere: HasCatalog}, "pg_sequence_parameters": {anywhere: HasCatalog},
+	"pg_get_sequence_data": {anywhere: HasCatalog},
 }
 
 // INTO creates a table only where it does not follow INSERT or MERGE. A move in the text of DO may stand anywhere.
@@ -66,11 +74,14 @@ const (
 	hintMove
 )
 
+// longestHint is the length of the longest word with a hint.
+const longestHint = 31
+
 // longestName is PostgreSQL's NAMEDATALEN - 1, in bytes.
 const longestName = 63
 
 // hintLengths holds the lengths of the words with a hint, as bits, by their first letter in either case.
-var hintLengths = func() (lengths [256]uint16) {
+var hintLengths = func() (lengths [256]uint32) {
 	for word := range hints {
 		lengths[word[0]] |= 1 << len(word)
 		lengths[word[0]-'a'+'A'] |= 1 << len(word)
@@ -179,7 +190,7 @@ func (s *scanner) word(word string, class uint8) {
 	if len(word) > longestName {
 		word = truncateName(word)
 	}
-	mayHint := len(whole) < 16 && hintLengths[word[0]]>>len(whole)&1 != 0
+	mayHint := len(whole) <= longestHint && hintLengths[word[0]]>>len(whole)&1 != 0
 	if s.known == nil && !mayHint {
 		return
 	}

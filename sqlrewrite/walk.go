@@ -24,6 +24,8 @@ type context struct {
 	// input is the evaluation of the arguments of an aggregate.
 	input Evaluation
 	place Place
+	// prepared: by PREPARE. What it reads is read when it is executed.
+	prepared bool
 }
 
 // later is the context of what the statement only defines.
@@ -32,13 +34,16 @@ var later = context{evaluation: Later, input: Later}
 // perRow is c once for each row of what the statement reads.
 func (c context) perRow() context {
 	e := max(c.evaluation, PerRow)
-	return context{evaluation: e, input: e}
+	return context{evaluation: e, input: e, prepared: c.prepared}
 }
 
 // whole is the context of a query that stands where c does.
 func (c context) whole() context {
-	return context{evaluation: c.evaluation, input: c.evaluation}
+	return context{evaluation: c.evaluation, input: c.evaluation, prepared: c.prepared}
 }
+
+// reads reports whether what stands here is read when the statement runs, or when what it prepares does.
+func (c context) reads() bool { return c.evaluation != Later || c.prepared }
 
 // runnable walks a statement that EXPLAIN takes: a query, or one that runs one.
 func (p *planner) runnable(node *pg_query.Node) {
@@ -57,6 +62,7 @@ func (p *planner) runnable(node *pg_query.Node) {
 		p.query(n.DeclareCursorStmt.Query, context{})
 	case *pg_query.Node_ExecuteStmt:
 		p.st.Explain = false // the arguments are evaluated even so
+		p.execute(n.ExecuteStmt)
 		for _, a := range n.ExecuteStmt.Params {
 			p.expr(a, context{})
 		}
@@ -153,6 +159,7 @@ func (p *planner) selectStmt(s *pg_query.SelectStmt, c context) {
 		p.each(values.GetList().GetItems(), output, false)
 	}
 	p.from(s.FromClause, c)
+	p.keys(s)
 	p.expr(s.WhereClause, input)
 	p.each(s.GroupClause, input, false)
 	p.expr(s.HavingClause, output)
@@ -284,10 +291,11 @@ func (p *planner) from(items []*pg_query.Node, c context) {
 	}
 }
 
-// read notes a relation that may be a sequence. What a definition reads is read later: it is none of ours to replace.
+// read notes a relation that may be a sequence, or tells of sequences. What a definition reads is read later: it is none of
+// ours to replace.
 func (p *planner) read(rv *pg_query.RangeVar, c context) {
 	first := p.tokenAt(int(rv.Location))
-	if c.evaluation == Later || first >= len(p.tokens) || rv.Schemaname == "" && slices.Contains(p.scope, rv.Relname) {
+	if !c.reads() || first >= len(p.tokens) || rv.Schemaname == "" && slices.Contains(p.scope, rv.Relname) {
 		return
 	}
 	last := first
@@ -309,9 +317,15 @@ func (p *planner) read(rv *pg_query.RangeVar, c context) {
 	if table {
 		first--
 	}
+	name, start, end := nameOf(rv), int(p.tokens[first].Start), int(p.tokens[last].End)
+	if kind, ok := catalogRelation(name); ok {
+		p.st.Catalogs = append(p.st.Catalogs, Catalog{
+			Kind: kind, Start: start, End: end, Bare: rv.Schemaname == "", Alias: rv.Alias != nil, Table: table,
+		})
+		return
+	}
 	p.st.Reads = append(p.st.Reads, Read{
-		Name:  nameOf(rv),
-		Start: int(p.tokens[first].Start), End: int(p.tokens[last].End), Alias: rv.Alias != nil, Table: table,
+		Name: name, Start: start, End: end, Alias: rv.Alias != nil, Table: table, Prepared: c.prepared,
 	})
 }
 
@@ -324,18 +338,22 @@ func (p *planner) functions(f *pg_query.RangeFunction, c context) {
 			inner = c.perRow()
 		}
 		inner.place = PlaceFrom
+		catalog := true
 		switch {
 		case f.Alias != nil && len(f.Functions) == 1:
 		case f.Ordinality || f.IsRowsfrom:
 			// The name that the function gives its column cannot be kept by an edit in its place.
 			inner.evaluation = inner.perRow().evaluation
+			catalog = false // nor a subquery stand in its place
 		default:
 			inner.place = PlaceFromBare
 		}
 		if call := node.GetFuncCall(); call == nil {
 			p.column(node, inner) // a CAST, say: what is in it names the column
-		} else if !p.call(call, inner) {
-			p.expr(node, inner)
+		} else if !p.call(call, inner) && !(catalog && p.catalogCall(call, inner)) {
+			for _, a := range call.Args {
+				p.expr(a, inner)
+			}
 		}
 	}
 }
@@ -360,7 +378,7 @@ func (p *planner) column(n *pg_query.Node, c context) {
 	case *pg_query.Node_FuncCall:
 		named := c
 		named.place = PlaceColumn
-		if p.call(e.FuncCall, named) || c.evaluation != Later && p.classCall(e.FuncCall, true) {
+		if p.call(e.FuncCall, named) || p.catalogCall(e.FuncCall, named) || c.evaluation != Later && p.classCall(e.FuncCall, true) {
 			return
 		}
 	case *pg_query.Node_TypeCast:
@@ -392,7 +410,7 @@ func (p *planner) walk(m protoreflect.Message, c context) {
 	c.place = PlaceExpression
 	switch n := m.Interface().(type) {
 	case *pg_query.FuncCall:
-		if p.call(n, c) || c.evaluation != Later && p.classCall(n, false) {
+		if p.call(n, c) || p.catalogCall(n, c) || c.evaluation != Later && p.classCall(n, false) {
 			return
 		}
 		if isAggregate(n) {
@@ -400,6 +418,10 @@ func (p *planner) walk(m protoreflect.Message, c context) {
 		}
 	case *pg_query.TypeCast:
 		if c.evaluation != Later && p.classCast(n) {
+			return
+		}
+	case *pg_query.A_Indirection:
+		if p.catalogField(n, c) {
 			return
 		}
 	case *pg_query.SubLink:
@@ -426,7 +448,7 @@ func sublink(s *pg_query.SubLink, c context) context {
 	switch s.SubLinkType {
 	case pg_query.SubLinkType_EXPR_SUBLINK, pg_query.SubLinkType_EXISTS_SUBLINK, pg_query.SubLinkType_ARRAY_SUBLINK:
 		if !hasColumns(s.Subselect.ProtoReflect()) {
-			return context{}
+			return context{prepared: c.prepared}
 		}
 	}
 	return c.perRow()
