@@ -17,6 +17,9 @@ func (x *session) class(c *sqlrewrite.Class) (*sequencer.Sequence, error) {
 		}
 	}
 	sequence, _, err := x.argument(&c.Name, nil)
+	if isMirrored(sequence) {
+		return nil, err // the upstream knows it as well
+	}
 	return sequence, err
 }
 

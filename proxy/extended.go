@@ -38,7 +38,7 @@ func (x *session) parse(body int) error {
 		return x.send(expectation{kind: wire.TypeParse}, frame) // the upstream says what is wrong with it
 	}
 	traits := sqlrewrite.Scan(query, x.known)
-	if name == "" && declared == 0 && traits&interesting != 0 {
+	if name == "" && declared == 0 && x.interests(traits) {
 		if st := x.keptStatement(query); st != nil {
 			x.prepared[""] = st
 			return x.respondSpecial(parseComplete, st)
@@ -49,7 +49,7 @@ func (x *session) parse(body int) error {
 		return err
 	}
 	st := &statement{name: m.Name, text: m.Query, declared: m.ParameterOIDs, traits: traits}
-	if st.traits&interesting == 0 {
+	if !x.interests(st.traits) {
 		return x.parsePassed(st, frame)
 	}
 	status, open := x.transaction()
@@ -167,14 +167,14 @@ func (x *session) parseEdited(st *statement, u *use) error {
 	if st.parsed.Peer != nil {
 		return x.fail(errPeerShape())
 	}
-	if word, _, _ := strings.Cut(st.text[st.parsed.Start:], " "); strings.EqualFold(word, "copy") {
-		return x.fail(notSupported("Send it by the simple query protocol.", "COPY of a query with sequence calls of nextvald is not supported in the extended query protocol"))
+	if st.parsed.Utility {
+		return x.parseUtility(st, u)
 	}
 	st.mode = edited
 	st.base = max(st.plan.Params, len(st.declared))
 	types := make([]uint32, st.base)
 	copy(types, st.declared)
-	edits := classEdits(u)
+	edits := append(classEdits(u), u.prefixEdits()...)
 	parameter := func(oid uint32, typ string) string {
 		types = append(types, oid)
 		return "$" + strconv.Itoa(len(types)) + "::pg_catalog." + typ
@@ -194,13 +194,17 @@ func (x *session) parseEdited(st *statement, u *use) error {
 		edits = append(edits, sqlrewrite.Edit{Start: c.Start, End: c.End, Text: c.Replacement(value)})
 	}
 	for i, sequence := range u.relations {
-		if sequence == nil {
+		if sequence == nil || isMirrored(sequence) {
 			continue
 		}
 		r := &st.parsed.Reads[i]
 		st.reads = append(st.reads, i)
 		edits = append(edits, sqlrewrite.Edit{Start: r.Start, End: r.End, Text: r.Replacement(
 			parameter(oidInt8, "int8"), parameter(oidInt8, "int8"), parameter(oidBool, "bool"))})
+	}
+	if u.isOverlaid() {
+		st.overlaid = true
+		edits = append(edits, u.overlayEdits(parameter(oidJSONB, "jsonb"))...)
 	}
 	if len(types) > maxParameters {
 		return x.fail(&wire.Error{Code: "54000", Message: fmt.Sprintf("too many parameters and sequence calls: %d", len(types)),
@@ -214,6 +218,29 @@ func (x *session) parseEdited(st *statement, u *use) error {
 	x.noteTraits(st.traits)
 	return x.send(expectation{kind: wire.TypeParse, x: &special{statement: st, positions: &positions}},
 		wire.AppendParse(nil, wire.Parse{Name: st.name, Query: text, ParameterOIDs: types}))
+}
+
+// parseUtility sends on a Parse of a statement that takes no parameters: what it reads is put into its text now.
+func (x *session) parseUtility(st *statement, u *use) error {
+	for i := range u.ours {
+		if u.ours[i] || u.isLater(i) {
+			return x.fail(notSupported("Send it by the simple query protocol.",
+				"a sequence call of nextvald in COPY or EXECUTE is not supported in the extended query protocol"))
+		}
+	}
+	edits, err := x.readEdits(u)
+	if err != nil {
+		return x.fail(err)
+	}
+	if x.taken(st.name) {
+		return x.fail(errStatementExists(st.name))
+	}
+	text, positions := sqlrewrite.Apply(st.text, edits)
+	st.prepares = u.statement.Prepare != nil && u.isOverlaid()
+	x.prepared[st.name] = st
+	x.noteTraits(st.traits)
+	return x.send(expectation{kind: wire.TypeParse, x: &special{statement: st, positions: &positions}},
+		wire.AppendParse(nil, wire.Parse{Name: st.name, Query: text, ParameterOIDs: st.declared}))
 }
 
 // declareArguments gives the parameters of a call that leaves the text the types that the call would have given them.
@@ -457,7 +484,11 @@ func (x *session) bindEdited(m *wire.Bind, st *statement) error {
 // drawEdited evaluates the calls and reads of an edited statement: the values of our parameters in text form, and the
 // client's parameters that must be NULL because they name sequences of ours.
 func (x *session) drawEdited(m *wire.Bind, st *statement) (values [][]byte, nulled []int, failure error) {
-	values = make([][]byte, len(st.calls)+3*len(st.reads))
+	n := len(st.calls) + 3*len(st.reads)
+	values = make([][]byte, n, n+1)
+	if st.overlaid {
+		values = values[:n+1]
+	}
 	u, err := x.resolveUse(st.plan, st.parsed, x.parameters(m, st), true)
 	if err != nil {
 		return values, nil, err
@@ -497,6 +528,13 @@ func (x *session) drawEdited(m *wire.Bind, st *statement) (values [][]byte, null
 		}
 		copy(values[len(st.calls)+3*k:], [][]byte{
 			strconv.AppendInt(nil, state.LastValue, 10), strconv.AppendInt(nil, state.LogCnt, 10), strconv.AppendBool(nil, state.IsCalled)})
+	}
+	if st.overlaid {
+		overlay, err := x.overlay(u)
+		if err != nil {
+			return values, nulled, err
+		}
+		values[n] = []byte(overlay)
 	}
 	return values, nulled, nil
 }
@@ -603,6 +641,13 @@ func (x *session) execute(body int) error {
 				}
 			}
 			x.noteStatement(parsed)
+		}
+		if p.statement.prepares {
+			u, err := x.resolveUse(p.statement.plan, p.statement.parsed, nil, false)
+			if err != nil {
+				return x.discardAndFail(body, err)
+			}
+			e.x = &special{statement: x.prepareOverlaid(u)}
 		}
 		x.values.passed()
 		return x.forward(e, body)

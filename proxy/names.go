@@ -21,6 +21,10 @@ type names struct {
 	path []string
 	// known are the full names of the sequences of ours that names stand for.
 	known map[sqlrewrite.Name]sequencer.Name
+	// catalogs: the names of catalogs mean the catalogs.
+	catalogs tristate
+	// database is the OID of the session's database, 0 when it was not asked for yet.
+	database uint32
 }
 
 func (n *names) init() { n.known = make(map[sqlrewrite.Name]sequencer.Name) }
@@ -28,7 +32,7 @@ func (n *names) init() { n.known = make(map[sqlrewrite.Name]sequencer.Name) }
 // changeNames voids everything that is known: a statement that may change search_path, role or relations is on its way.
 func (x *session) changeNames() {
 	x.names.touched = true
-	x.names.path = nil
+	x.names.path, x.names.catalogs = nil, unknown
 	clear(x.names.known)
 	clear(x.answers)
 }
@@ -71,7 +75,7 @@ func (x *session) find(name sqlrewrite.Name) (*sequencer.Sequence, error) {
 			}
 			continue
 		}
-		hidden, err := x.hidden(schemas, schema, name.Name)
+		hidden, err := x.hidden(schemas, schema, name.Name, sequence)
 		if hidden || err != nil {
 			return nil, err
 		}
@@ -133,11 +137,11 @@ func (x *session) searchPath() ([]string, error) {
 
 // hidden reports whether a relation of the upstream comes before the sequence that was found in schema. One in the
 // same schema makes the name mean two things, which stops the sequence.
-func (x *session) hidden(schemas []string, schema, name string) (bool, error) {
+func (x *session) hidden(schemas []string, schema, name string, sequence *sequencer.Sequence) (bool, error) {
 	if x.srv.cfg.Standalone {
 		return false, nil
 	}
-	rows, err := x.ask(`SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+	rows, err := x.ask(`SELECT n.nspname, c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 		WHERE c.relname = $1::pg_catalog.name`, name)
 	if err != nil {
 		return false, err
@@ -148,6 +152,8 @@ func (x *session) hidden(schemas []string, schema, name string) (bool, error) {
 			case row[0] != s:
 			case s != schema:
 				return true, nil
+			case isMirrored(sequence) && row[1] == strconv.FormatUint(uint64(sequence.OID()), 10):
+				return false, nil // its own
 			default:
 				return false, &wire.Error{Code: "55000",
 					Message: fmt.Sprintf("relation \"%s\" exists both in nextvald and in the upstream server", schema+"."+name),

@@ -33,7 +33,7 @@ func (x *session) query(body int) error {
 		return x.passQuery(frame, 0, nil)
 	}
 	traits := sqlrewrite.Scan(text, x.known)
-	if traits&interesting == 0 {
+	if !x.interests(traits) {
 		return x.passQuery(frame, traits, nil)
 	}
 	plan, err := x.plan(text, traits)
@@ -292,6 +292,7 @@ type textEdit struct {
 	edits   []sqlrewrite.Edit
 	// failures are raised by the upstream where it comes to them.
 	failures []*wire.Error
+	prepared *statement            // by a PREPARE that was edited
 	at       *sqlrewrite.Statement // the statement being added
 }
 
@@ -311,7 +312,7 @@ func (q *textEdit) add(st *sqlrewrite.Statement) error {
 			return err
 		}
 	case sqlrewrite.KindUse:
-		if q.plan.Params > 0 {
+		if q.plan.Params > 0 && st.Prepare == nil {
 			return q.pass() // there are no parameters in a Query: the upstream says so
 		}
 		u, err := x.resolveUse(q.plan, st, nil, true)
@@ -400,7 +401,6 @@ func (q *textEdit) edit(u *use) error {
 	if err := x.begun(u); err != nil {
 		return err
 	}
-	q.edits = append(q.edits, classEdits(u)...)
 	for i := range u.statement.Calls {
 		if !u.ours[i] || u.nested(i) {
 			continue
@@ -420,19 +420,31 @@ func (q *textEdit) edit(u *use) error {
 		}
 		q.edits = append(q.edits, sqlrewrite.Edit{Start: c.Start, End: c.End, Text: c.Replacement(value)})
 	}
+	edits, err := x.readEdits(u)
+	q.edits = append(q.edits, edits...)
+	if u.statement.Prepare != nil {
+		q.prepared = x.prepareOverlaid(u)
+	}
+	return err
+}
+
+// readEdits put what a statement reads of sequences of ours into its text.
+func (x *session) readEdits(u *use) ([]sqlrewrite.Edit, error) {
+	edits := append(classEdits(u), u.prefixEdits()...)
 	for i, sequence := range u.relations {
-		if sequence == nil {
+		if sequence == nil || isMirrored(sequence) {
 			continue
 		}
 		state, err := x.state(sequence)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		r := &u.statement.Reads[i]
-		q.edits = append(q.edits, sqlrewrite.Edit{Start: r.Start, End: r.End, Text: r.Replacement(
+		edits = append(edits, sqlrewrite.Edit{Start: r.Start, End: r.End, Text: r.Replacement(
 			literal(result{value: state.LastValue}), literal(result{value: state.LogCnt}), fmt.Sprint(state.IsCalled))})
 	}
-	return nil
+	overlays, err := x.overlayLiterals(u)
+	return append(edits, overlays...), err
 }
 
 // fails notes a failure and returns what raises it in the upstream.
@@ -470,7 +482,7 @@ func (x *session) finishQuery(q *textEdit, traits sqlrewrite.Traits, frame []byt
 		text = text[:q.at.End]
 		q.edits = append(outside(q.edits, q.at), sqlrewrite.Edit{Start: q.at.Start, End: q.at.End, Text: q.fails(failure, failingStatement)})
 	}
-	e.x.failures = q.failures
+	e.x.failures, e.x.statement = q.failures, q.prepared
 	text, positions := sqlrewrite.Apply(text, q.edits)
 	e.x.positions = &positions
 	x.noteTraits(traits)

@@ -161,6 +161,7 @@ func (x *session) relayError(head expectation, owed bool, body int) error {
 	case !owed:
 	case head.endsReady():
 		x.flight.failCopy()
+		head.skip()
 	default:
 		x.flight.fail()
 	}

@@ -34,6 +34,8 @@ type Sequences interface {
 	Drop(ctx context.Context, name sequencer.Name) error
 	List(ctx context.Context, database string) ([]sequencer.Entry, error)
 	DefaultSource(name sequencer.Name) sequencer.Source
+	Any(database string) bool
+	Listing(ctx context.Context, database string) ([]sequencer.Listed, error)
 }
 
 // Config is what a Server needs. All fields but Native, Standalone, PeerRole, Peers, TLS, TLSRequired, Users, ProxyProtocol and Limits are

@@ -440,6 +440,12 @@ func closeGently(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// interesting are the traits of a text that has to be parsed.
+// interesting are the traits of a text that has to be parsed in any database.
 const interesting = sqlrewrite.HasCall | sqlrewrite.HasSequenceDDL | sqlrewrite.HasKnownName | sqlrewrite.HasCreate |
 	sqlrewrite.HasTransaction | sqlrewrite.HasDeallocate
+
+// interests reports whether a text of these traits has to be parsed.
+func (x *session) interests(traits sqlrewrite.Traits) bool {
+	return traits&interesting != 0 ||
+		traits&(sqlrewrite.HasCatalog|sqlrewrite.HasExecute) != 0 && x.srv.cfg.Sequences.Any(x.database)
+}

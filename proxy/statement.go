@@ -37,6 +37,10 @@ type statement struct {
 	base  int   // edited: parameters of the client
 	calls []int // edited: calls that became parameters, in order
 	reads []int // edited: reads that became three parameters each
+	// overlaid: edited: one more parameter is what the catalogs it reads are to tell.
+	overlaid bool
+	// prepares: passed: it is a PREPARE of a statement that takes an overlay.
+	prepares bool
 
 	// refused: the upstream did not take what was handed to it.
 	refused atomic.Bool

@@ -65,6 +65,8 @@ type use struct {
 	sequences []Sequence            // per call: nil for lastval and NULL names
 	relations []*sequencer.Sequence // per read: nil when it is not ours
 	classes   []*sequencer.Sequence // per constant of type regclass: nil when it is not ours
+	catalogs  bool                  // what the catalogs tell has to be made true
+	executes  *statement            // what EXECUTE runs, where it takes an overlay
 	params    []answer.Param
 	readOnly  bool           // the transaction is
 	row       map[string]any // what a function of the schema nextvald returned
@@ -115,7 +117,9 @@ func (x *session) resolveUse(plan *sqlrewrite.Plan, st *sqlrewrite.Statement, pa
 		if err != nil {
 			return nil, err
 		}
-		u.relations[i] = sequence
+		if !st.Reads[i].Prepared || isMirrored(sequence) {
+			u.relations[i] = sequence
+		}
 	}
 	for i := range st.Classes {
 		sequence, err := x.class(&st.Classes[i])
@@ -124,7 +128,14 @@ func (x *session) resolveUse(plan *sqlrewrite.Plan, st *sqlrewrite.Statement, pa
 		}
 		u.classes[i] = sequence
 	}
-	return u, nil
+	if e := st.Execute; e != nil {
+		if prepared := x.named(e.Name); prepared != nil && prepared.overlaid && len(prepared.calls)+len(prepared.reads) == 0 {
+			u.executes = prepared
+		}
+	}
+	var err error
+	u.catalogs, err = x.overlaps(st)
+	return u, err
 }
 
 // isLater reports whether it is decided at Bind whether call i is ours; later whether there is such a call.
@@ -158,7 +169,7 @@ func editable(c *sqlrewrite.Call) bool {
 
 // any reports whether anything of the statement is ours; all whether nothing of it is the upstream's.
 func (u *use) any() bool {
-	if u.statement.Peer != nil {
+	if u.statement.Peer != nil || u.isOverlaid() || u.executes != nil {
 		return true
 	}
 	for i := range u.ours {
@@ -178,7 +189,7 @@ func (u *use) all() bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(u.relations, isNobody) && !slices.ContainsFunc(u.classes, isNobody)
+	return !u.isOverlaid() && !slices.ContainsFunc(u.relations, isNobody) && !slices.ContainsFunc(u.classes, isNobody)
 }
 
 // check refuses the shapes that cannot be answered rightly.
@@ -234,7 +245,14 @@ func (u *use) expression(i int) string {
 // compute asks the upstream for the value argument of setval call i, after the calls of ours in it.
 func (x *session) compute(u *use, i int) (value int64, null bool, err error) {
 	argument := &u.statement.Calls[i].Value
-	var edits []sqlrewrite.Edit
+	edits, err := x.readEdits(u)
+	if err != nil {
+		return 0, false, err
+	}
+	edits = slices.DeleteFunc(edits, func(e sqlrewrite.Edit) bool { return e.Start < argument.Start || e.End > argument.End })
+	for j := range edits {
+		edits[j].Start, edits[j].End = edits[j].Start-argument.Start, edits[j].End-argument.Start
+	}
 	for j := range i {
 		c := &u.statement.Calls[j]
 		if !u.ours[j] || c.Start < argument.Start || c.End > argument.End {
