@@ -179,8 +179,8 @@ var catalogTexts = []string{
 	"CREATE VIEW w AS SELECT sequencename FROM pg_sequences; SELECT count(*) FROM w; DROP VIEW w",
 }
 
-// withoutTables leaves out of descriptions which table a column is of: columns of a subquery have none, which is the known
-// difference.
+// withoutTables leaves out of descriptions which table a column is of: FETCH, EXECUTE and Queries of several statements tell
+// none where there is an overlay, which is the known difference.
 func withoutTables(lines []string) []string {
 	for i, line := range lines {
 		if !strings.HasPrefix(line, "RowDescription ") {
@@ -217,7 +217,10 @@ func TestCatalogsTellTheTruth(t *testing.T) {
 				for i := range lines {
 					lines[i] = strings.ReplaceAll(lines[i], name, "database")
 				}
-				return withoutTables(lines)
+				if strings.Contains(text, ";") {
+					return withoutTables(lines)
+				}
+				return lines
 			}
 			simple := conversation{send(query(text))}
 			assert.Equal(t, mask(direct, converse(t, direct, simple)), mask(through, converse(t, through, simple)), "simple")

@@ -34,34 +34,63 @@ func (x *session) ask(query string, arguments ...string) ([][]string, error) {
 	case failed:
 		return nil, errDiscarding
 	}
+	bind, parse := wire.Bind{Portal: reserved, Statement: reserved}, wire.Parse{Name: reserved, Query: query}
+	for _, a := range arguments {
+		bind.Parameters = append(bind.Parameters, []byte(a))
+		parse.ParameterOIDs = append(parse.ParameterOIDs, oidText)
+	}
+	answer, err := x.question([]question{
+		{wire.TypeParse, wire.AppendParse(nil, parse)},
+		{wire.TypeBind, wire.AppendBind(nil, bind)},
+		{wire.TypeExecute, wire.AppendExecute(nil, reserved, 0)},
+	})
+	return answer.rows, err
+}
+
+// describeText asks the upstream what a text returns: the frame of its RowDescription, nil when it returns nothing. An error
+// is the text's own.
+func (x *session) describeText(text string, declared []uint32) ([]byte, error) {
+	failed, open := x.settle()
+	switch {
+	case !open:
+		return nil, errOver
+	case failed:
+		return nil, errDiscarding
+	}
+	answer, err := x.question([]question{
+		{wire.TypeParse, wire.AppendParse(nil, wire.Parse{Name: reserved, Query: text, ParameterOIDs: declared})},
+		{wire.TypeDescribe, wire.AppendTarget(nil, wire.TypeDescribe, 'S', reserved)},
+	})
+	return answer.description, err
+}
+
+// question is a message of ours.
+type question struct {
+	kind  byte
+	frame []byte
+}
+
+// question sends messages that use the reserved names, when nothing is in flight, and returns the answer.
+func (x *session) question(messages []question) (*reply, error) {
 	var (
 		answer = new(reply)
-		bind   = wire.Bind{Portal: reserved, Statement: reserved}
-		parse  = wire.Parse{Name: reserved, Query: query}
+		frames []byte
 		quiet  = func(kind byte) expectation {
 			return expectation{kind: kind, quiet: true, x: &special{reply: answer}}
 		}
 	)
-	for _, a := range arguments {
-		bind.Parameters = append(bind.Parameters, []byte(a))
-		parse.ParameterOIDs = append(parse.ParameterOIDs, 25)
+	tidy := []question{
+		{wire.TypeClose, wire.AppendTarget(nil, wire.TypeClose, 'P', reserved)},
+		{wire.TypeClose, wire.AppendTarget(nil, wire.TypeClose, 'S', reserved)},
 	}
-	var frames []byte
-	add := func(kind byte, frame []byte) {
-		x.flight.push(quiet(kind))
-		frames = append(frames, frame...)
-	}
-	tidy := func() {
-		add(wire.TypeClose, wire.AppendTarget(nil, wire.TypeClose, 'P', reserved))
-		add(wire.TypeClose, wire.AppendTarget(nil, wire.TypeClose, 'S', reserved))
-	}
+	messages = append(messages, tidy...)
 	if x.untidy { // the last question failed before its end
-		tidy()
+		messages = append(tidy, messages...)
 	}
-	add(wire.TypeParse, wire.AppendParse(nil, parse))
-	add(wire.TypeBind, wire.AppendBind(nil, bind))
-	add(wire.TypeExecute, wire.AppendExecute(nil, reserved, 0))
-	tidy()
+	for _, m := range messages {
+		x.flight.push(quiet(m.kind))
+		frames = append(frames, m.frame...)
+	}
 	if x.batch.forwarded {
 		frames = wire.AppendEmpty(frames, wire.TypeFlush)
 	} else {
@@ -69,19 +98,19 @@ func (x *session) ask(query string, arguments ...string) ([][]string, error) {
 		frames = wire.AppendEmpty(frames, wire.TypeSync)
 	}
 	if _, err := x.up.Write(frames); err != nil {
-		return nil, err
+		return answer, err
 	}
 	if err := x.up.Flush(); err != nil {
-		return nil, err
+		return answer, err
 	}
 	if _, open := x.flight.awaitEmpty(); !open {
-		return nil, errOver
+		return answer, errOver
 	}
 	x.untidy = answer.err != nil
 	if answer.err != nil {
-		return nil, &askError{answer.err}
+		return answer, &askError{answer.err}
 	}
-	return answer.rows, nil
+	return answer, nil
 }
 
 // settle waits until nothing is in flight. Responses that the upstream may still hold back are asked for by a Flush.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -80,6 +81,25 @@ func (u *use) isOverlaid() bool {
 		}
 	}
 	return false
+}
+
+// describable reports whether the upstream can tell of the statement as it is which tables its columns are of. The subqueries
+// that overlays are do not tell.
+func (u *use) describable() bool {
+	if !u.isOverlaid() || u.statement.Utility {
+		return false
+	}
+	for _, s := range u.relations {
+		if s != nil && !isMirrored(s) {
+			return false
+		}
+	}
+	for i := range u.ours {
+		if s, ok := u.sequences[i].(*sequencer.Sequence); u.ours[i] && ok && !isMirrored(s) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(u.classes, isOurs)
 }
 
 // overlayEdits make a statement take what it reads of sequences from an overlay, an expression.

@@ -213,6 +213,12 @@ func (x *session) parseEdited(st *statement, u *use) error {
 	if x.taken(st.name) {
 		return x.fail(errStatementExists(st.name))
 	}
+	if u.describable() {
+		var err error
+		if st.origins, err = x.describeText(st.text, st.declared); err != nil {
+			return x.fail(err)
+		}
+	}
 	text, positions := sqlrewrite.Apply(st.text, edits)
 	x.prepared[st.name] = st
 	x.noteTraits(st.traits)
@@ -563,13 +569,16 @@ func (x *session) describe(body int) error {
 		case st == nil || st.mode == passed:
 			return x.forward(e, body)
 		case st.mode == edited:
-			e.x = &special{trim: true, keep: st.base}
+			e.x = &special{trim: true, keep: st.base, origins: st.origins}
 			return x.forward(e, body)
 		}
 		frames = wire.AppendParameterDescription(nil, st.params)
 	} else {
 		p := x.portals[name]
 		if p == nil || p.upstream {
+			if p != nil && p.statement.origins != nil {
+				e.x = &special{origins: p.statement.origins}
+			}
 			return x.forward(e, body)
 		}
 		st, use, formats = p.statement, p.use, p.formats

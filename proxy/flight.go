@@ -31,13 +31,15 @@ type special struct {
 	positions *sqlrewrite.Positions // maps the error's position back to the client's text
 	keep      int                   // Describe: parameters that are the client's
 	trim      bool                  // Describe: keep is set
+	origins   []byte                // a RowDescription that tells the tables of the columns of another
 	mute      bool                  // Query: its ReadyForQuery is not the client's
 }
 
 // reply gathers the answer to a question of ours. It is complete when its last expectation has left the flight.
 type reply struct {
-	rows [][]string // NULL is ""
-	err  *wire.Error
+	rows        [][]string // NULL is ""
+	description []byte     // the frame of a RowDescription
+	err         *wire.Error
 }
 
 // flight is the ordered queue of expectations.

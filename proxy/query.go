@@ -292,6 +292,7 @@ type textEdit struct {
 	edits   []sqlrewrite.Edit
 	// failures are raised by the upstream where it comes to them.
 	failures []*wire.Error
+	describe bool                  // the tables of columns have to be asked for
 	prepared *statement            // by a PREPARE that was edited
 	at       *sqlrewrite.Statement // the statement being added
 }
@@ -422,6 +423,7 @@ func (q *textEdit) edit(u *use) error {
 	}
 	edits, err := x.readEdits(u)
 	q.edits = append(q.edits, edits...)
+	q.describe = len(q.plan.Statements) == 1 && u.describable()
 	if u.statement.Prepare != nil {
 		q.prepared = x.prepareOverlaid(u)
 	}
@@ -481,6 +483,12 @@ func (x *session) finishQuery(q *textEdit, traits sqlrewrite.Traits, frame []byt
 	if failure != nil {
 		text = text[:q.at.End]
 		q.edits = append(outside(q.edits, q.at), sqlrewrite.Edit{Start: q.at.Start, End: q.at.End, Text: q.fails(failure, failingStatement)})
+	}
+	if failure == nil && q.describe {
+		var err error
+		if e.x.origins, err = x.describeText(text, nil); err != nil {
+			return x.failQuery(nil, err)
+		}
 	}
 	e.x.failures, e.x.statement = q.failures, q.prepared
 	text, positions := sqlrewrite.Apply(text, q.edits)

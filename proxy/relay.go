@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"bytes"
+	"strconv"
 	"time"
 
 	"github.com/nextvald/nextvald/proxy/wire"
@@ -65,6 +67,13 @@ func (x *session) upstreamMessage() error {
 				return err
 			}
 			return x.writeOut(wire.TrimParameterDescription(frame, head.x.keep))
+		}
+	case wire.TypeRowDescription:
+		if owed && head.x != nil && (head.x.origins != nil || quiet && head.x.reply != nil) {
+			if err := x.describeRows(head, quiet, body); err != nil || !completes(typ, head.kind) {
+				return err
+			}
+			return x.flight.done(x.write)
 		}
 	}
 
@@ -140,7 +149,8 @@ func (x *session) relayError(head expectation, owed bool, body int) error {
 		case fatal:
 		case head.x.reply != nil:
 			head.x.reply.err = &wire.Error{Code: wire.ErrorField(fields, 'C'), Message: wire.ErrorField(fields, 'M'),
-				Detail: wire.ErrorField(fields, 'D'), Hint: wire.ErrorField(fields, 'H')}
+				Detail: wire.ErrorField(fields, 'D'), Hint: wire.ErrorField(fields, 'H'), Where: wire.ErrorField(fields, 'W')}
+			head.x.reply.err.Position, _ = strconv.Atoi(wire.ErrorField(fields, 'P')) // 0 when there is none
 			frame = nil
 		case ours != nil:
 			frame = wire.AppendError(nil, ours)
@@ -194,6 +204,19 @@ func (x *session) relayReady(head expectation, owed bool, body int) error {
 		}
 	}
 	return x.settled()
+}
+
+// describeRows brings a RowDescription to who asked, or to the client with the tables of columns that a subquery hides.
+func (x *session) describeRows(head expectation, quiet bool, body int) error {
+	frame, err := x.from.Frame(body)
+	if err != nil {
+		return err
+	}
+	if quiet {
+		head.x.reply.description = bytes.Clone(frame)
+		return nil
+	}
+	return x.writeOut(wire.CopyOrigins(frame, head.x.origins))
 }
 
 // collect puts a row that answers a question of ours into its reply.

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"strconv"
 
 	"github.com/jackc/pgproto3/v2"
@@ -94,6 +95,37 @@ func TrimParameterDescription(frame []byte, keep int) []byte {
 	frame = frame[:fixed+4*keep]
 	binary.BigEndian.PutUint32(frame[1:], uint32(len(frame)-1))
 	binary.BigEndian.PutUint16(frame[HeaderLen:], uint16(keep))
+	return frame
+}
+
+// CopyOrigins makes the columns of a RowDescription say that they are of the tables that another RowDescription says, in place.
+// It does nothing when the other is of other columns.
+func CopyOrigins(frame, from []byte) []byte {
+	type column struct{ name, origin, kind []byte }
+	columns := func(frame []byte) (list []column) {
+		d := decoder{frame[HeaderLen:]}
+		for range d.uint16() {
+			end := bytes.IndexByte(d.rest, 0)
+			const origin, kind = 4 + 2, 4 + 2 + 4 // table and column; type, size and modifier; and then the format
+			if end < 0 || len(d.rest) < end+1+origin+kind+2 {
+				return nil
+			}
+			at := end + 1
+			list = append(list, column{d.rest[:end], d.rest[at : at+origin], d.rest[at+origin : at+origin+kind]})
+			d.rest = d.rest[at+origin+kind+2:]
+		}
+		return list
+	}
+	if len(frame) < HeaderLen+2 || len(from) < HeaderLen+2 {
+		return frame
+	}
+	to, source := columns(frame), columns(from)
+	same := slices.EqualFunc(to, source, func(a, b column) bool { return bytes.Equal(a.name, b.name) && bytes.Equal(a.kind, b.kind) })
+	if same {
+		for i := range to {
+			copy(to[i].origin, source[i].origin)
+		}
+	}
 	return frame
 }
 
