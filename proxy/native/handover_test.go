@@ -21,13 +21,13 @@ type process struct {
 	*Handovers
 	t        testing.TB
 	registry *sequencer.Registry
-	server   *server
+	server   *testUpstream
 	database string
 	direct   *pgx.Conn // of somebody whom nextvald does not see
 }
 
 // newProcess starts a process on a store and a database.
-func newProcess(t testing.TB, store sequencer.Store, s *server, database string) *process {
+func newProcess(t testing.TB, store sequencer.Store, s *testUpstream, database string) *process {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	registry, err := sequencer.Open(t.Context(), store, sequencer.Config{Logger: log, PollInterval: 20 * time.Millisecond})
 	require.NoError(t, err)
@@ -83,7 +83,7 @@ func (p *process) next(oid uint32) int64 {
 }
 
 func TestAdoptAndRelease(t *testing.T) {
-	s, database := newDatabase(t)
+	s, database := testDatabase(t)
 	p := newProcess(t, memstore.New(), s, database)
 	for name, c := range map[string]struct {
 		create, begin string
@@ -145,7 +145,7 @@ func TestAdoptAndRelease(t *testing.T) {
 
 // What Adopt leaves the upstream's.
 func TestAdoptLeaves(t *testing.T) {
-	s, database := newDatabase(t)
+	s, database := testDatabase(t)
 	p := newProcess(t, memstore.New(), s, database)
 	s.run("CREATE TABLE t (a serial, b int GENERATED ALWAYS AS IDENTITY, c int)", "CREATE SEQUENCE d",
 		"ALTER TABLE t ALTER c SET DEFAULT nextval('d')", "CREATE TABLE gone ()")
@@ -164,7 +164,7 @@ func TestAdoptLeaves(t *testing.T) {
 	role := "r" + database
 	s.run("CREATE ROLE "+role+" LOGIN", "CREATE SEQUENCE e")
 	defer s.run("DROP OWNED BY "+role, "DROP ROLE "+role)
-	other := &server{t: t, url: "postgres://" + role + s.url[len("postgres://postgres"):]}
+	other := &testUpstream{t: t, url: "postgres://" + role + s.url[len("postgres://postgres"):]}
 	q := newProcess(t, memstore.New(), other, database)
 	require.ErrorIs(t, q.Adopt(t.Context(), database, p.oid("e")), proxy.ErrNotAllowed)
 	require.Equal(t, "bigint 1 by 1 from 1 to 9223372036854775807 cache 1 cycle f at 1 f", p.declared("e"))
@@ -172,7 +172,7 @@ func TestAdoptLeaves(t *testing.T) {
 
 // A transaction that used the sequence holds its lock: the handover fails after a while, and nothing has changed.
 func TestHandoverOfASequenceInUse(t *testing.T) {
-	s, database := newDatabase(t)
+	s, database := testDatabase(t)
 	p := newProcess(t, memstore.New(), s, database)
 	s.run("CREATE SEQUENCE a", "CREATE SEQUENCE b")
 	a, b := p.oid("a"), p.oid("b")
@@ -197,7 +197,7 @@ func TestHandoverOfASequenceInUse(t *testing.T) {
 
 // Callers whom nextvald does not see find values without end, and what they get nobody else does.
 func TestFeed(t *testing.T) {
-	s, database := newDatabase(t)
+	s, database := testDatabase(t)
 	p := newProcess(t, memstore.New(), s, database)
 	p.Start()
 	s.run("CREATE SEQUENCE a", "CREATE SEQUENCE small MAXVALUE 3", "CREATE TABLE t (i bigint)")
@@ -239,7 +239,7 @@ func TestFeed(t *testing.T) {
 
 // After setval the fence follows.
 func TestFenceFollowsSetval(t *testing.T) {
-	s, database := newDatabase(t)
+	s, database := testDatabase(t)
 	p := newProcess(t, memstore.New(), s, database)
 	p.Start()
 	s.run("CREATE SEQUENCE a")
@@ -258,7 +258,7 @@ func TestFenceFollowsSetval(t *testing.T) {
 
 // Somebody removes the fence: the sequence stops rather than hand out what the upstream does, until it is released.
 func TestFenceRemovedByHand(t *testing.T) {
-	s, database := newDatabase(t)
+	s, database := testDatabase(t)
 	p := newProcess(t, memstore.New(), s, database)
 	p.Start()
 	s.run("CREATE SEQUENCE a")
@@ -281,7 +281,7 @@ func TestFenceRemovedByHand(t *testing.T) {
 
 // Names follow those of the upstream.
 func TestNamesFollow(t *testing.T) {
-	s, database := newDatabase(t)
+	s, database := testDatabase(t)
 	p := newProcess(t, memstore.New(), s, database)
 	p.Start()
 	s.run("CREATE SEQUENCE a")

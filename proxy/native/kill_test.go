@@ -83,7 +83,7 @@ func TestKilledHandover(t *testing.T) {
 	for operation, at := range steps {
 		for _, step := range at {
 			t.Run(operation+"/"+step, func(t *testing.T) {
-				s, database := newDatabase(t)
+				s, database := testDatabase(t)
 				s.run("CREATE SEQUENCE s")
 				file := filepath.Join(t.TempDir(), "store.db")
 				d := &draws{t: t, seen: map[int64]string{}}
@@ -109,7 +109,7 @@ func TestKilledHandover(t *testing.T) {
 }
 
 // onStore runs f in a process on a file, and ends it without giving back what it holds, as if it were killed.
-func onStore(t testing.TB, file string, s *server, database string, f func(*process) uint32) uint32 {
+func onStore(t testing.TB, file string, s *testUpstream, database string, f func(*process) uint32) uint32 {
 	store, err := boltstore.Open(file, "default")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
@@ -131,7 +131,7 @@ func TestDyingProcess(t *testing.T) {
 	var oid uint32
 	_, err := fmt.Sscan(parts[5], &oid)
 	require.NoError(t, err)
-	onStore(t, parts[2], &server{t: t, url: parts[3]}, parts[4], func(p *process) uint32 {
+	onStore(t, parts[2], &testUpstream{t: t, url: parts[3]}, parts[4], func(p *process) uint32 {
 		p.between = func(step string) {
 			if step == parts[1] {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -148,7 +148,7 @@ func TestCutHandover(t *testing.T) {
 	for operation, at := range steps {
 		for _, step := range at {
 			t.Run(operation+"/"+step, func(t *testing.T) {
-				s, database := newDatabase(t)
+				s, database := testDatabase(t)
 				s.run("CREATE SEQUENCE s")
 				p := newProcess(t, memstore.New(), s, database)
 				oid := p.oid("s")
