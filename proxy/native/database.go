@@ -97,6 +97,9 @@ func (m *Manager) Drawn(database string, oid uint32, name sequencer.Name) proxy.
 		return s
 	case often:
 		m.join()
+		if s.name != name {
+			s.verify(m.elapsed(now))
+		}
 	}
 	s.gate.pass(m.elapsed(now))
 	return nil

@@ -12,23 +12,34 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
+// leastDrawn is the fewest values of a draw. A call of nextval writes for 32 further ones what a crash would need, and those
+// write nothing: what tells of them may be another transaction's, which is not on disk yet. So only a transaction that
+// draws more is sure to write itself, and then to be on disk when it has ended. (An id of its own is not enough: without
+// a record beside that of its end, PostgreSQL does not wait for the disk.)
+const leastDrawn = 33
+
 // drawValues calls nextval $2 times, or fewer: a call beyond the limit would fail, and what was drawn up to there would be
 // lost for everybody, so that a draw takes no more than a small part of what is left, as others may draw at the same time.
-// Near the limit, and so near where a CYCLE begins again, it draws nothing. The result is the values' ranges: the difference
-// of a value and its place in the draw times the increment is the same for all of one. It is written so that it does not
-// overflow.
-const drawValues = `WITH bound AS MATERIALIZED (
-	SELECT seqincrement AS step, least($2::bigint, coalesce(trunc((
-		(CASE WHEN seqincrement > 0 THEN seqmax ELSE seqmin END)::numeric - last) / seqincrement / 64), 1))::bigint AS n
-	FROM (SELECT *, pg_sequence_last_value(seqrelid) AS last FROM pg_sequence WHERE seqrelid = $1::bigint::oid) AS known)
+// Near the limit, and so near where a CYCLE begins again, and before the first call, after which it is known what is left,
+// it draws nothing. With a CACHE it draws what is cached anyway, unless that is far more than is wanted: then it draws
+// nothing either. The result is the values' ranges: the difference of a value and its place in the draw times the increment
+// is the same for all of one. It is written so that it does not overflow.
+var drawValues = fmt.Sprintf(`WITH known AS (
+	SELECT seqrelid, seqincrement AS step, seqcache AS cache, trunc((
+		(CASE WHEN seqincrement > 0 THEN seqmax ELSE seqmin END)::numeric - pg_sequence_last_value(seqrelid)) / seqincrement / 64) AS most
+	FROM pg_sequence WHERE seqrelid = $1::bigint::oid
+), bound AS MATERIALIZED (
+	SELECT step, least(ceil($2::numeric / cache) * cache, most)::bigint AS n FROM known
+	JOIN pg_class AS c ON c.oid = seqrelid AND c.relpersistence = 'p'
+	WHERE cache <= greatest(64, 4 * $2::bigint) AND most >= %d
+)
 SELECT min(v), max(v), count(*) FROM (
 	SELECT step, n, i, nextval($1::bigint::oid::regclass) AS v FROM bound, generate_series(1, n) AS i OFFSET 0) AS drawn
-GROUP BY v < 0, CASE WHEN (v < 0) = (step < 0) THEN v - i * step ELSE v + (n - i) * step END`
+GROUP BY v < 0, CASE WHEN (v < 0) = (step < 0) THEN v - i * step ELSE v + (n - i) * step END`, leastDrawn)
 
 // lookAtSequence tells what was drawn from. Until the end of the transaction nobody can alter the sequence, as it was drawn
-// from in it. The transaction gets an id, and so a commit record of its own that is on disk when it has ended: what others
-// wrote of the sequence before is then, too.
-const lookAtSequence = `SELECT pg_current_xact_id()::text, n.nspname::text, c.relname::text, c.relfilenode, c.relpersistence::text, s.seqincrement
+// from in it.
+const lookAtSequence = `SELECT n.nspname::text, c.relname::text, c.relfilenode, c.relpersistence::text, s.seqincrement, s.seqcache
 	FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_sequence AS s ON s.seqrelid = c.oid
 	WHERE c.oid = $1::bigint::oid`
 
@@ -38,11 +49,12 @@ type looks struct {
 	filenode     uint32
 	persistence  string
 	increment    int64
+	cache        int64
 }
 
 var (
 	errNoSequence = errors.New("there is no such sequence")
-	errNearLimit  = errors.New("it is near its limit")
+	errNearLimit  = errors.New("it is near its limit, was never called, or has a large CACHE")
 	errTransient  = errors.New("it is not permanent")
 	errOtherName  = errors.New("it has another name")
 	errMoved      = errors.New("somebody moved or altered it")
@@ -104,6 +116,9 @@ func (d *database) drawBlock(ctx context.Context, s *drawn, e era) (*block, erro
 	}
 	ranges, found, err := drawRanges(ctx, d.conn, s.oid, s.nextSize(e.asked))
 	d.usedAt = d.m.cfg.Clock.Now()
+	if found.cache > 1 {
+		d.discard.Store(true) // what the connection has cached would be older than a block may be
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -143,7 +158,7 @@ func further(value, than, increment int64) bool {
 	return value > than
 }
 
-// drawRanges draws at most n values, in a transaction of its own that is on disk when it returns. The ranges are in the
+// drawRanges draws about n values, leastDrawn or more, in a transaction of its own that is on disk when it returns. The ranges are in the
 // sequence's order; there are none when the sequence is near its limit.
 func drawRanges(ctx context.Context, conn *pgx.Conn, oid uint32, n int64) ([]valueRange, looks, error) {
 	batch := &pgx.Batch{}
@@ -171,8 +186,7 @@ func readDraw(results pgx.BatchResults) (ranges []valueRange, found looks, err e
 	if err != nil {
 		return nil, found, err
 	}
-	var transaction string
-	err = results.QueryRow().Scan(&transaction, &found.schema, &found.name, &found.filenode, &found.persistence, &found.increment)
+	err = results.QueryRow().Scan(&found.schema, &found.name, &found.filenode, &found.persistence, &found.increment, &found.cache)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = errNoSequence
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,8 +49,10 @@ type drawn struct {
 	revoking atomic.Int32
 	// doubted: calls must neither be answered from what was drawn nor passed before the server is known to be past it.
 	doubted atomic.Bool
-	// misnamed: the upstream calls the sequence by another name.
+	// misnamed: the upstream calls the sequence by another name. verified is Manager.elapsed when that was last looked at
+	// for somebody who does, too.
 	misnamed atomic.Bool
+	verified atomic.Int64
 
 	mu sync.Mutex
 	// queue holds the blocks after current, in the order of their use.
@@ -132,6 +135,14 @@ func (s *drawn) TryNext() (value int64, ok bool) {
 // refill asks for the next block, unless there is one or it was asked for.
 func (s *drawn) refill() {
 	if !s.ahead.Load() && !s.wanted.Load() && s.wanted.CompareAndSwap(false, true) {
+		s.d.want(s)
+	}
+}
+
+// verify draws, at most once a second, since that finds out the sequence's name.
+func (s *drawn) verify(elapsed int64) {
+	last := s.verified.Load()
+	if elapsed-last > int64(time.Second) && s.verified.CompareAndSwap(last, elapsed) && s.wanted.CompareAndSwap(false, true) {
 		s.d.want(s)
 	}
 }
@@ -222,12 +233,18 @@ func (s *drawn) late(began time.Time) error {
 		s.passFor(time.Second)
 		return proxy.ErrPass
 	}
+	return s.unknown(fmt.Sprintf("The connection on which nextvald drew values was lost, and for %v the upstream did not let it in again.",
+		s.m.cfg.Clock.Now().Sub(began).Round(time.Second)), nil)
+}
+
+// unknown is the error of calls that must neither be passed nor answered from what was drawn.
+func (s *drawn) unknown(detail string, cause error) error {
 	return &sequencer.Error{
 		Code:    "08006",
 		Message: fmt.Sprintf("cannot tell whether the upstream knows all values of sequence %q", s.name.Name),
-		Detail: fmt.Sprintf("The connection on which nextvald drew values was lost, and for %v the upstream did not let it in again.",
-			s.m.cfg.Clock.Now().Sub(began).Round(time.Second)),
-		Hint: "See nextvald's log for the reason, and try again.",
+		Detail:  detail,
+		Hint:    "See nextvald's log for the reason, and try again.",
+		Err:     cause,
 	}
 }
 
@@ -304,9 +321,9 @@ func (s *drawn) nextSize(now time.Time) int64 {
 	total := s.spent + uint64(s.current.Load().taken())
 	rate := s.calls.perSecond(now)
 	if took := float64(total-s.claims) + float64(s.waiting); s.size > 0 && took > 0 {
-		rate = took / max(now.Sub(s.at).Seconds(), 1e-6)
+		rate = max(rate, took/max(now.Sub(s.at).Seconds(), 1e-6))
 	}
-	n := max(int64(min(rate*drawSeconds, mostDrawn)), s.waiting, 1)
+	n := max(int64(min(rate*drawSeconds, mostDrawn)), s.waiting, leastDrawn)
 	s.size = min(n, max(s.size*mostGrowth, firstDrawn), mostDrawn)
 	s.at, s.claims = now, total
 	return s.size
@@ -317,6 +334,7 @@ func (s *drawn) install(b *block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.draws++
+	s.queue = slices.DeleteFunc(s.queue, func(old *block) bool { return old.era.age(b.era.asked) > blockLife })
 	s.queue = append(s.queue, b)
 	s.ahead.Store(true)
 	close(s.wake)

@@ -33,6 +33,9 @@ func incarnation(database string, oid uint32) string {
 // feed is what the process has heard of announcements.
 type feed struct {
 	joining atomic.Bool
+	// mu guards writes of joined; expelled counts how often the process was no member any more.
+	mu       sync.Mutex
+	expelled int
 	// joined is Manager.elapsed when the process had become a member, 0 while it is none.
 	joined atomic.Int64
 	// read is the last reading, since is Manager.elapsed of the first one since which there was no pause.
@@ -67,6 +70,9 @@ func (m *Manager) join() {
 		defer f.joining.Store(false)
 		ctx, cancel := context.WithTimeout(m.ctx, controlTimeout)
 		defer cancel()
+		f.mu.Lock()
+		expelled := f.expelled
+		f.mu.Unlock()
 		if err := m.cfg.Members.Join(ctx); err != nil {
 			if m.ctx.Err() == nil {
 				m.cfg.Logger.Warn("cannot draw values of the upstream's sequences", "error", err)
@@ -74,7 +80,11 @@ func (m *Manager) join() {
 			m.rest(time.Second)
 			return
 		}
-		f.joined.Store(max(1, m.elapsed(m.cfg.Clock.Now())))
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.expelled == expelled {
+			f.joined.Store(max(1, m.elapsed(m.cfg.Clock.Now())))
+		}
 	})
 }
 
@@ -113,7 +123,10 @@ func (m *Manager) Followed(asked time.Time, before, now sequencer.Feed) {
 
 // Expelled implements sequencer.Holder.
 func (m *Manager) Expelled() {
+	m.feed.mu.Lock()
+	m.feed.expelled++
 	m.feed.joined.Store(0)
+	m.feed.mu.Unlock()
 	for _, d := range *m.databases.Load() {
 		for _, s := range d.all() {
 			s.gate.shut()

@@ -100,8 +100,9 @@ func (d *database) settle() {
 			d.m.cfg.Logger.Error("the upstream was set back: it does not know values of a sequence that were handed out",
 				"sequence", s.name.String(), "furthest", *furthest, "error", err)
 			s.doubt(s.setBack(*furthest, err))
-		case !behind:
+		case failed == nil:
 			d.m.cfg.Logger.Warn("cannot tell whether the upstream knows all values of a sequence", "sequence", s.name.String(), "error", err)
+			s.doubt(s.unknown("The upstream is another server than before, or started again.", err))
 		}
 	}
 }
@@ -137,8 +138,8 @@ func bringForward(ctx context.Context, conn *pgx.Conn, oid uint32, furthest int6
 		case cycle:
 			return false, nil
 		}
-		steps, known := int64(1), distance != nil // one that was not called yet tells where it is when it is
-		if known {
+		steps := int64(1) // one that was not called yet tells where it is when it is
+		if distance != nil {
 			if _, err := fmt.Sscan(*distance, &steps); err != nil {
 				steps = mostForward + 1 // more than an int8
 			}
@@ -153,10 +154,9 @@ func bringForward(ctx context.Context, conn *pgx.Conn, oid uint32, furthest int6
 		case steps > mostForward:
 			return false, setForward(ctx, conn, oid, furthest)
 		}
-		var transaction string
 		var drawn int64
-		if err := conn.QueryRow(ctx, "SELECT pg_current_xact_id()::text, count(nextval($1::bigint::oid::regclass)) FROM generate_series(1, $2::bigint)",
-			int64(oid), min(steps, mostDrawn)).Scan(&transaction, &drawn); err != nil {
+		if err := conn.QueryRow(ctx, "SELECT count(nextval($1::bigint::oid::regclass)) FROM generate_series(1, $2::bigint)",
+			int64(oid), max(leastDrawn, min(steps, mostDrawn))).Scan(&drawn); err != nil {
 			return false, err
 		}
 	}
@@ -169,7 +169,7 @@ func setForward(ctx context.Context, conn *pgx.Conn, oid uint32, furthest int64)
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1::bigint)", int64(forwardKey)); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `SELECT pg_current_xact_id(), setval(seqrelid::regclass, $2::bigint) FROM pg_sequence WHERE seqrelid = $1::bigint::oid
+		_, err := tx.Exec(ctx, `SELECT setval(seqrelid::regclass, $2::bigint) FROM pg_sequence WHERE seqrelid = $1::bigint::oid
 			AND ($2::bigint::numeric - pg_sequence_last_value(seqrelid)) / seqincrement > 0`, int64(oid), furthest)
 		return err
 	})
