@@ -7,6 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +124,9 @@ var ofEveryKind = []string{
 	"CREATE TABLE t (id serial, n bigint GENERATED ALWAYS AS IDENTITY (START 40), v text)",
 	"INSERT INTO t (v) VALUES ('a'), ('b')",
 	"CREATE UNLOGGED SEQUENCE unlogged MAXVALUE 1000",
+	"CREATE SEQUENCE owned OWNED BY t.v",
+	"COMMENT ON SEQUENCE fresh IS 'of the store'",
+	"GRANT SELECT ON SEQUENCE fresh TO PUBLIC",
 }
 
 // theStores are those that the tests put into the store.
@@ -212,11 +219,7 @@ func TestCatalogsTellTheTruth(t *testing.T) {
 	for _, text := range catalogTexts {
 		t.Run(text, func(t *testing.T) {
 			mask := func(url string, lines []string) []string {
-				name := url[strings.LastIndex(url, "/")+1:]
-				name, _, _ = strings.Cut(name, "?")
-				for i := range lines {
-					lines[i] = strings.ReplaceAll(lines[i], name, "database")
-				}
+				lines = masked(url, lines)
 				if strings.Contains(text, ";") {
 					return withoutTables(lines)
 				}
@@ -272,4 +275,126 @@ func TestPreparedTextsSeeCurrentValues(t *testing.T) {
 	)
 	assert.Equal(t, withoutTables(converse(t, direct, c)), withoutTables(converse(t, through, c)))
 	_ = f
+}
+
+// TestCatalogsCheckPrivileges: what a role may not see it does not see.
+func TestCatalogsCheckPrivileges(t *testing.T) {
+	t.Parallel()
+	role, admin := "role_"+strings.ToLower(rand.Text()[:12]), environment(t, "NEXTVALD_TEST_UPSTREAM")
+	exec(t, admin, "CREATE ROLE "+role)
+	t.Cleanup(func() { exec(t, admin, "DROP ROLE "+role) })
+	direct, through, _ := fencedTwins(t)
+	texts := []string{
+		"SELECT * FROM pg_sequences ORDER BY 1, 2",
+		"SELECT * FROM information_schema.sequences ORDER BY 2, 3, sequence_catalog IS NULL",
+		"SELECT pg_sequence_last_value('s')", "SELECT pg_sequence_last_value('fresh')", "SELECT pg_sequence_last_value('unlogged')",
+		"SELECT pg_sequence_last_value(oid), relname FROM pg_class WHERE relname = 'unlogged'",
+		"SELECT * FROM pg_sequence_parameters('s'::regclass)", "SELECT * FROM pg_sequence_parameters('unlogged'::regclass)",
+		"SELECT last_value FROM s", "SELECT last_value FROM unlogged", "SELECT last_value FROM fresh", "TABLE other.s",
+		"SELECT seqmax FROM pg_sequence WHERE seqrelid = (SELECT oid FROM pg_class WHERE relname = 'unlogged')",
+		"BEGIN", "SELECT last_value FROM unlogged", "SELECT last_value FROM s", "ROLLBACK",
+		"BEGIN READ ONLY; SAVEPOINT a", "SELECT nosuch FROM pg_sequences", "SELECT 1 FROM pg_sequences", "ROLLBACK TO a", "SELECT max_value FROM pg_sequences WHERE sequencename = 's' ORDER BY 1", "COMMIT",
+	}
+	for _, url := range []string{direct, through} {
+		exec(t, url, "GRANT USAGE ON SEQUENCE s TO "+role)
+	}
+	simple, extended := conversation{send(query("SET ROLE " + role))}, conversation{send(query("SET ROLE " + role))}
+	for _, text := range texts {
+		simple = append(simple, send(query(text)))
+		if strings.Contains(text, ";") {
+			extended = append(extended, send(query(text)))
+			continue
+		}
+		extended = append(extended, send(parse("", text), bind("", ""), describeP(""), execute("", 0), sync))
+	}
+	for _, c := range []conversation{simple, extended} {
+		assert.Equal(t, masked(direct, converse(t, direct, c)), masked(through, converse(t, through, c)))
+	}
+}
+
+// TestDump: what pg_dump writes through nextvald is what it writes of a database without nextvald, and restores elsewhere.
+func TestDump(t *testing.T) {
+	t.Parallel()
+	direct, through, _ := fencedTwins(t)
+	wanted := tool(t, "pg_dump", direct)
+	require.Contains(t, wanted, "pg_catalog.setval('public.s', 300, true)")
+	require.Equal(t, wanted, tool(t, "pg_dump", through))
+	require.Equal(t, tool(t, "pg_dump", direct, "--schema-only", "--no-owner"), tool(t, "pg_dump", through, "--schema-only", "--no-owner"))
+
+	elsewhere := freshDatabase(t)
+	restore := osexec.Command("psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", elsewhere)
+	restore.Stdin = strings.NewReader(tool(t, "pg_dump", through))
+	out, err := restore.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, wanted, tool(t, "pg_dump", elsewhere))
+
+	elsewhere = freshDatabase(t)
+	file := filepath.Join(t.TempDir(), "dump")
+	tool(t, "pg_dump", through, "-Fc", "-f", file)
+	tool(t, "pg_restore", elsewhere, "--exit-on-error", file)
+	require.Equal(t, wanted, tool(t, "pg_dump", elsewhere))
+}
+
+// tool runs a program of PostgreSQL on a database and returns its output, without what differs every time.
+func tool(t *testing.T, program, url string, args ...string) string {
+	t.Helper()
+	out, err := osexec.Command(program, append([]string{"-d", url}, args...)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	lines := slices.DeleteFunc(strings.Split(string(out), "\n"), func(line string) bool {
+		return strings.HasPrefix(line, `\restrict`) || strings.HasPrefix(line, `\unrestrict`)
+	})
+	return strings.Join(lines, "\n")
+}
+
+// masked is a conversation without the name of the database.
+func masked(url string, lines []string) []string {
+	name := url[strings.LastIndex(url, "/")+1:]
+	name, _, _ = strings.Cut(name, "?")
+	for i := range lines {
+		lines[i] = strings.ReplaceAll(lines[i], name, "database")
+	}
+	return lines
+}
+
+// TestPsqlShowsSequences: \d, \ds and \d+ of psql.
+func TestPsqlShowsSequences(t *testing.T) {
+	t.Parallel()
+	direct, through, _ := fencedTwins(t)
+	for _, command := range []string{`\d s`, `\d+ other.s`, `\ds`, `\ds+ other.*`, `\d t`, `\d`, `\dp s`, "SELECT last_value FROM s", `SELECT * FROM pg_sequences \gdesc`} {
+		file := filepath.Join(t.TempDir(), "commands")
+		require.NoError(t, os.WriteFile(file, []byte(command+"\n"), 0o600))
+		require.Equal(t, tool(t, "psql", direct, "-X", "-f", file), tool(t, "psql", through, "-X", "-f", file), command)
+	}
+}
+
+// TestVirtualInCatalogs: a sequence that the upstream does not have is in the catalogs that tell of sequences alone.
+func TestVirtualInCatalogs(t *testing.T) {
+	t.Parallel()
+	direct, through := twins(t)
+	setup := []string{
+		"CREATE SEQUENCE s INCREMENT 10 START 100 MINVALUE 5 MAXVALUE 5000 CYCLE", "CREATE SCHEMA other", `CREATE SEQUENCE other."Ü""'\" AS smallint`,
+		"CREATE TABLE t (id serial)", "SELECT nextval('s'), nextval('s')", "CREATE SEQUENCE gone", "DROP SEQUENCE gone",
+	}
+	c := conversation{}
+	for _, text := range setup {
+		c = append(c, send(query(text)))
+	}
+	for _, text := range []string{
+		"SELECT * FROM pg_sequences ORDER BY 1, 2",
+		"SELECT * FROM information_schema.sequences ORDER BY 2, 3",
+		"SELECT seqtypid, seqstart, seqincrement, seqmax, seqmin, seqcache, seqcycle FROM pg_sequence WHERE seqrelid = 's'::regclass",
+		"SELECT seqtypid, seqstart FROM pg_sequence ORDER BY 1, 2",
+		"SELECT count(*), count(seqrelid) FROM pg_sequence",
+		"SELECT pg_sequence_last_value('s')", "SELECT pg_sequence_last_value('other.\"Ü\"\"''\\\"')",
+		"SELECT * FROM pg_sequence_parameters('s'::regclass)",
+		"BEGIN", "SELECT last_value FROM pg_sequences WHERE sequencename = 's'", "ROLLBACK",
+		"SELECT public.s.last_value FROM public.s",
+		"SELECT setval('s', (SELECT last_value + 5 FROM s))", "SELECT setval('s', (SELECT last_value + 5 FROM pg_sequences WHERE sequencename = 's'))",
+	} {
+		c = append(c, send(query(text)))
+		if !strings.HasPrefix(text, "SELECT setval") {
+			c = append(c, send(parse("", text), bind("", ""), execute("", 0), sync))
+		}
+	}
+	assert.Equal(t, masked(direct, withoutTables(converse(t, direct, c))), masked(through, withoutTables(converse(t, through, c))))
 }

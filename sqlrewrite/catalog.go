@@ -106,6 +106,12 @@ func (p *planner) catalogCall(n *pg_query.FuncCall, c context) bool {
 		Kind: kind, Start: start, End: end, Bare: len(n.Funcname) == 1, Place: c.place, Argument: args[0], Key: p.argument(n.Args[0], 0),
 		Lateral: p.token(p.tokenAt(start)-1) == pg_query.Token_LATERAL_P,
 	})
+	if kind != ParametersFunction && n.Args[0].GetAConst().GetSval() != nil {
+		p.st.Classes = append(p.st.Classes, Class{ // the function takes a regclass
+			Name: Argument{Kind: Constant, Value: n.Args[0].GetAConst().GetSval().Sval, Type: oidRegclass}, Start: args[0][0], End: args[0][1],
+		})
+		return true
+	}
 	inner := c
 	inner.place = PlaceExpression
 	p.expr(n.Args[0], inner)
@@ -135,10 +141,22 @@ func (p *planner) catalogField(n *pg_query.A_Indirection, c context) bool {
 	return true
 }
 
-// keys finds what the only relation of a SELECT, pg_sequence, has its seqrelid compared with.
+// keys finds what the seqrelid of pg_sequence is compared with, where a SELECT reads it once.
 func (p *planner) keys(s *pg_query.SelectStmt) {
-	i := len(p.st.Catalogs) - 1
-	if len(s.FromClause) != 1 || s.FromClause[0].GetRangeVar() == nil || i < 0 || p.st.Catalogs[i].Kind != PgSequence {
+	i := -1
+	for _, item := range s.FromClause {
+		rv := item.GetRangeVar()
+		if rv == nil || rv.Relname != "pg_sequence" {
+			continue
+		}
+		if i >= 0 {
+			return
+		}
+		i = slices.IndexFunc(p.st.Catalogs, func(k Catalog) bool {
+			return k.Kind == PgSequence && k.Start <= int(rv.Location) && int(rv.Location) < k.End
+		})
+	}
+	if i < 0 || s.WhereClause == nil {
 		return
 	}
 	conditions := []*pg_query.Node{s.WhereClause}
