@@ -183,6 +183,7 @@ var catalogTexts = []string{
 	"SELECT seqmax INTO TEMP kept FROM pg_sequence WHERE seqrelid = 's'::regclass; SELECT * FROM kept; DROP TABLE kept",
 	"SELECT setval('theirs', (SELECT last_value FROM s)), 1; SELECT setval('theirs', 70)",
 	"SELECT 'pg_sequences' AS pg_sequences -- of sequences",
+	"SELECT max_value AS " + strings.Repeat("long", 20) + " FROM pg_sequences WHERE sequencename = 'fresh'", // a notice, once
 	"CREATE VIEW w AS SELECT sequencename FROM pg_sequences; SELECT count(*) FROM w; DROP VIEW w",
 }
 

@@ -47,21 +47,14 @@ func (x *session) ask(query string, arguments ...string) ([][]string, error) {
 	return answer.rows, err
 }
 
-// describeText asks the upstream what a text returns: the frame of its RowDescription, nil when it returns nothing. An error
-// is the text's own.
-func (x *session) describeText(text string, declared []uint32) ([]byte, error) {
-	failed, open := x.settle()
-	switch {
-	case !open:
-		return nil, errOver
-	case failed:
-		return nil, errDiscarding
-	}
-	answer, err := x.question([]question{
+// describeAhead expects the answers to messages that ask the upstream what a text returns, and returns the frames, to be sent
+// before the text's own. The reply is there when that is answered; with heard, an error of it is the client's.
+func (x *session) describeAhead(text string, declared []uint32, heard bool) (*reply, []byte) {
+	answer := &reply{heard: heard}
+	return answer, x.pose(answer, []question{
 		{wire.TypeParse, wire.AppendParse(nil, wire.Parse{Name: reserved, Query: text, ParameterOIDs: declared})},
 		{wire.TypeDescribe, wire.AppendTarget(nil, wire.TypeDescribe, 'S', reserved)},
 	})
-	return answer.description, err
 }
 
 // question is a message of ours.
@@ -72,29 +65,12 @@ type question struct {
 
 // question sends messages that use the reserved names, when nothing is in flight, and returns the answer.
 func (x *session) question(messages []question) (*reply, error) {
-	var (
-		answer = new(reply)
-		frames []byte
-		quiet  = func(kind byte) expectation {
-			return expectation{kind: kind, quiet: true, x: &special{reply: answer}}
-		}
-	)
-	tidy := []question{
-		{wire.TypeClose, wire.AppendTarget(nil, wire.TypeClose, 'P', reserved)},
-		{wire.TypeClose, wire.AppendTarget(nil, wire.TypeClose, 'S', reserved)},
-	}
-	messages = append(messages, tidy...)
-	if x.untidy { // the last question failed before its end
-		messages = append(tidy, messages...)
-	}
-	for _, m := range messages {
-		x.flight.push(quiet(m.kind))
-		frames = append(frames, m.frame...)
-	}
+	answer := new(reply)
+	frames := x.pose(answer, messages)
 	if x.batch.forwarded {
 		frames = wire.AppendEmpty(frames, wire.TypeFlush)
 	} else {
-		x.flight.push(quiet(wire.TypeSync))
+		x.flight.push(expectation{kind: wire.TypeSync, quiet: true, x: &special{reply: answer}})
 		frames = wire.AppendEmpty(frames, wire.TypeSync)
 	}
 	if _, err := x.up.Write(frames); err != nil {
@@ -111,6 +87,24 @@ func (x *session) question(messages []question) (*reply, error) {
 		return answer, &askError{answer.err}
 	}
 	return answer, nil
+}
+
+// pose expects the answers to messages that use the reserved names, and returns the frames to send.
+func (x *session) pose(answer *reply, messages []question) (frames []byte) {
+	tidy := []question{
+		{wire.TypeClose, wire.AppendTarget(nil, wire.TypeClose, 'P', reserved)},
+		{wire.TypeClose, wire.AppendTarget(nil, wire.TypeClose, 'S', reserved)},
+	}
+	messages = append(messages, tidy...)
+	if x.untidy { // the last question failed before its end
+		messages = append(tidy, messages...)
+		x.untidy = false
+	}
+	for _, m := range messages {
+		x.flight.push(expectation{kind: m.kind, quiet: true, x: &special{reply: answer}})
+		frames = append(frames, m.frame...)
+	}
+	return frames
 }
 
 // settle waits until nothing is in flight. Responses that the upstream may still hold back are asked for by a Flush.

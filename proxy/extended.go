@@ -213,17 +213,15 @@ func (x *session) parseEdited(st *statement, u *use) error {
 	if x.taken(st.name) {
 		return x.fail(errStatementExists(st.name))
 	}
+	var ahead []byte
 	if u.describable() {
-		var err error
-		if st.origins, err = x.describeText(st.text, st.declared); err != nil {
-			return x.fail(err)
-		}
+		st.origins, ahead = x.describeAhead(st.text, st.declared, true)
 	}
 	text, positions := sqlrewrite.Apply(st.text, edits)
 	x.prepared[st.name] = st
 	x.noteTraits(st.traits)
 	return x.send(expectation{kind: wire.TypeParse, x: &special{statement: st, positions: &positions}},
-		wire.AppendParse(nil, wire.Parse{Name: st.name, Query: text, ParameterOIDs: types}))
+		wire.AppendParse(ahead, wire.Parse{Name: st.name, Query: text, ParameterOIDs: types}))
 }
 
 // parseUtility sends on a Parse of a statement that takes no parameters: what it reads is put into its text now.

@@ -31,7 +31,7 @@ type special struct {
 	positions *sqlrewrite.Positions // maps the error's position back to the client's text
 	keep      int                   // Describe: parameters that are the client's
 	trim      bool                  // Describe: keep is set
-	origins   []byte                // a RowDescription that tells the tables of the columns of another
+	origins   *reply                // its description tells the tables of the columns, and its error takes the place of another
 	mute      bool                  // Query: its ReadyForQuery is not the client's
 }
 
@@ -40,6 +40,8 @@ type reply struct {
 	rows        [][]string // NULL is ""
 	description []byte     // the frame of a RowDescription
 	err         *wire.Error
+	// heard: an error is the client's too.
+	heard bool
 }
 
 // flight is the ordered queue of expectations.

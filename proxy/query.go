@@ -484,11 +484,11 @@ func (x *session) finishQuery(q *textEdit, traits sqlrewrite.Traits, frame []byt
 		text = text[:q.at.End]
 		q.edits = append(outside(q.edits, q.at), sqlrewrite.Edit{Start: q.at.Start, End: q.at.End, Text: q.fails(failure, failingStatement)})
 	}
-	if failure == nil && q.describe {
-		var err error
-		if e.x.origins, err = x.describeText(text, nil); err != nil {
-			return x.failQuery(nil, err)
-		}
+	var ahead []byte
+	if failure == nil && q.describe && !x.batch.forwarded {
+		e.x.origins, ahead = x.describeAhead(text, nil, false)
+		x.flight.push(expectation{kind: wire.TypeSync, quiet: true})
+		ahead = wire.AppendEmpty(ahead, wire.TypeSync)
 	}
 	e.x.failures, e.x.statement = q.failures, q.prepared
 	text, positions := sqlrewrite.Apply(text, q.edits)
@@ -498,7 +498,7 @@ func (x *session) finishQuery(q *textEdit, traits sqlrewrite.Traits, frame []byt
 		x.noteStatement(&q.plan.Statements[i])
 	}
 	x.values.passed()
-	return x.send(e, wire.AppendQuery(nil, text))
+	return x.send(e, wire.AppendQuery(ahead, text))
 }
 
 // outside keeps the edits of the statements before st.

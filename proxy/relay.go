@@ -47,6 +47,9 @@ func (x *session) upstreamMessage() error {
 	case wire.TypeAuthentication:
 		return x.relayAuthentication(body)
 	case wire.TypeNoticeResponse, wire.TypeNotification:
+		if quiet && head.kind == wire.TypeParse && typ == wire.TypeNoticeResponse {
+			return x.from.Discard(body) // the client's own text gives it too
+		}
 		return x.relayFrame(typ, body)
 	case wire.TypeBackendKeyData:
 		frame, err := x.from.Peek(body, wire.HeaderLen+body)
@@ -151,7 +154,11 @@ func (x *session) relayError(head expectation, owed bool, body int) error {
 			head.x.reply.err = &wire.Error{Code: wire.ErrorField(fields, 'C'), Message: wire.ErrorField(fields, 'M'),
 				Detail: wire.ErrorField(fields, 'D'), Hint: wire.ErrorField(fields, 'H'), Where: wire.ErrorField(fields, 'W')}
 			head.x.reply.err.Position, _ = strconv.Atoi(wire.ErrorField(fields, 'P')) // 0 when there is none
-			frame = nil
+			if !head.x.reply.heard {
+				frame = nil
+			}
+		case head.endsReady() && head.x.origins != nil && head.x.origins.err != nil:
+			frame = wire.AppendError(nil, head.x.origins.err) // of the client's own text
 		case ours != nil:
 			frame = wire.AppendError(nil, ours)
 		case head.x.positions != nil:
@@ -216,7 +223,7 @@ func (x *session) describeRows(head expectation, quiet bool, body int) error {
 		head.x.reply.description = bytes.Clone(frame)
 		return nil
 	}
-	return x.writeOut(wire.CopyOrigins(frame, head.x.origins))
+	return x.writeOut(wire.CopyOrigins(frame, head.x.origins.description))
 }
 
 // collect puts a row that answers a question of ours into its reply.

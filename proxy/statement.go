@@ -39,8 +39,8 @@ type statement struct {
 	reads []int // edited: reads that became three parameters each
 	// overlaid: edited: one more parameter is what the catalogs it reads are to tell.
 	overlaid bool
-	// origins is the RowDescription of the text as the client wrote it.
-	origins []byte
+	// origins tells what the text as the client wrote it returns.
+	origins *reply
 	// prepares: passed: it is a PREPARE of a statement that takes an overlay.
 	prepares bool
 
