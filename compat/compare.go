@@ -52,14 +52,15 @@ func (c *comparison) run(ctx context.Context, s script, flow string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	values := newRenaming()
 	for i, e := range s.entries {
-		c.judge(e, flow, want[i], got[i])
+		c.judge(e, flow, want[i], got[i], values)
 	}
 	return nil
 }
 
 // judge compares what was seen of an entry.
-func (c *comparison) judge(e entry, flow string, want, got []string) {
+func (c *comparison) judge(e entry, flow string, want, got []string, values renaming) {
 	c.counts.entries++
 	if inAnyOrder(e.sql) {
 		want, got = sortedRows(want), sortedRows(got)
@@ -70,7 +71,9 @@ func (c *comparison) judge(e entry, flow string, want, got []string) {
 		if x.of(e, flow) {
 			x.ran = true
 			x.differed = x.differed || !same
-			reason = x.reason
+			if !x.values || values.same(want, got) {
+				reason = x.reason
+			}
 		}
 	}
 	verdict := "different"

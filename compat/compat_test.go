@@ -48,10 +48,10 @@ func TestDifferencesAreFound(t *testing.T) {
 	require.Len(t, expected, 5)
 	var out strings.Builder
 	c := &comparison{out: &out, expected: expected[:2]}
-	c.judge(entries[0], simple, []string{"row 1", "ready I"}, []string{"row 2", "ready I"})
-	c.judge(entries[1], simple, []string{"row 1"}, []string{"row 2"})
-	c.judge(entries[2], simple, []string{"row 1"}, []string{"row 1"})
-	c.judge(entries[3], simple, nil, nil)
+	c.judge(entries[0], simple, []string{"row 1", "ready I"}, []string{"row 2", "ready I"}, newRenaming())
+	c.judge(entries[1], simple, []string{"row 1"}, []string{"row 2"}, newRenaming())
+	c.judge(entries[2], simple, []string{"row 1"}, []string{"row 1"}, newRenaming())
+	c.judge(entries[3], simple, nil, nil, newRenaming())
 	require.Equal(t, "x.sql:1 [simple] different\n    SELECT 1\n    - row 1\n    + row 2\n      ready I\n\n", out.String())
 	require.Equal(t, []string{"expected difference of line 3 is none any more: x.sql: SELECT 3"}, c.unused())
 	require.Equal(t, "entries 4, same 2, expected 1, different 2", c.counts.String())
@@ -63,6 +63,27 @@ func TestDifferencesAreFound(t *testing.T) {
 		_, err = parseExpected("expected", wrong)
 		require.Error(t, err)
 	}
+}
+
+func TestValuesDifferOneToOne(t *testing.T) {
+	r := newRenaming()
+	assert.True(t, r.same([]string{"column a", `row "1" | "x-2"`, "tag"}, []string{"column a", `row "1001" | "x-1002"`, "tag"}))
+	assert.True(t, r.same([]string{`row "2"`}, []string{`row "1002"`}), "the same again")
+	assert.False(t, r.same([]string{`row "3"`}, []string{`row "1002"`}), "a value twice")
+	assert.False(t, r.same([]string{`row "2"`}, []string{`row "1003"`}), "another for a known one")
+	assert.False(t, r.same([]string{`row "4"`}, []string{`row "y"`}))
+	assert.False(t, r.same([]string{`row "4"`, "tag"}, []string{`row "5"`}))
+	assert.False(t, r.same([]string{"tag SELECT 1"}, []string{"tag SELECT 2"}), "not a row")
+
+	expected, err := parseExpected("expected", "values: from elsewhere\nx.sql: SELECT 1\nreason: it has to be\nx.sql: SELECT 2")
+	require.NoError(t, err)
+	require.True(t, expected[0].values)
+	require.False(t, expected[1].values)
+	var out strings.Builder
+	c := &comparison{out: &out, expected: expected}
+	c.judge(entry{script: "x.sql", sql: "SELECT 1"}, simple, []string{"row 1"}, []string{"row 5"}, newRenaming())
+	c.judge(entry{script: "x.sql", sql: "SELECT 1"}, simple, []string{"row 1"}, []string{"ERROR"}, newRenaming())
+	require.Equal(t, "entries 2, same 0, expected 1, different 1", c.counts.String())
 }
 
 func TestRowsInAnyOrder(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -9,6 +10,7 @@ import (
 type expectation struct {
 	line   int
 	reason string
+	values bool   // only numbers of rows differ, one to one in a run of the script
 	script string // base name of the file
 	flow   string // empty: any
 	text   string // of the statement, or the entry's id; white space counts as one blank
@@ -17,7 +19,8 @@ type expectation struct {
 	ran, differed bool
 }
 
-// parseExpected reads a list of expected differences: lines `reason: WHY`, each followed by lines
+// parseExpected reads a list of expected differences: lines `reason: WHY`, or `values: WHY` where nothing but the numbers in
+// rows may differ and each stands for the same other one in all of a run, each followed by lines
 //
 //	SCRIPT: STATEMENT
 //	SCRIPT [FLOW]: STATEMENT ...
@@ -25,21 +28,21 @@ type expectation struct {
 // where three dots at the end stand for the rest of a statement. Empty lines and those that begin with # say nothing.
 func parseExpected(name, text string) ([]*expectation, error) {
 	var all []*expectation
-	reason := ""
+	reason, values := "", false
 	for i, line := range strings.Split(text, "\n") {
 		line = strings.Join(strings.Fields(line), " ")
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		if why, ok := strings.CutPrefix(line, "reason: "); ok {
-			reason = why
+		script, statement, ok := strings.Cut(line, ": ")
+		if ok && (script == "reason" || script == "values") {
+			reason, values = statement, script == "values"
 			continue
 		}
-		script, statement, ok := strings.Cut(line, ": ")
 		if !ok || reason == "" {
 			return nil, fmt.Errorf("%s:%d: neither a reason nor a statement: %s", name, i+1, line)
 		}
-		x := &expectation{line: i + 1, reason: reason}
+		x := &expectation{line: i + 1, reason: reason, values: values}
 		x.script, x.flow, _ = strings.Cut(strings.TrimSuffix(script, "]"), " [")
 		x.text, x.prefix = strings.CutSuffix(statement, " ...")
 		all = append(all, x)
@@ -57,4 +60,37 @@ func (x *expectation) of(e entry, flow string) bool {
 		return strings.HasPrefix(name, x.text)
 	}
 	return name == x.text
+}
+
+// renaming tells which number of nextvald's stands for which of PostgreSQL's.
+type renaming struct{ there, back map[string]string }
+
+func newRenaming() renaming { return renaming{map[string]string{}, map[string]string{}} }
+
+var numbers = regexp.MustCompile(`-?\d+`)
+
+// same reports whether two answers are the same but for numbers in rows, each of which stands for the same other one as
+// before.
+func (r renaming) same(want, got []string) bool {
+	if len(want) != len(got) {
+		return false
+	}
+	for i := range want {
+		if want[i] == got[i] {
+			continue
+		}
+		if !strings.HasPrefix(want[i], "row ") || numbers.ReplaceAllString(want[i], "#") != numbers.ReplaceAllString(got[i], "#") {
+			return false
+		}
+		there := numbers.FindAllString(got[i], -1)
+		for j, n := range numbers.FindAllString(want[i], -1) {
+			m, known := r.there[n]
+			w, used := r.back[there[j]]
+			if known && m != there[j] || used && w != n {
+				return false
+			}
+			r.there[n], r.back[there[j]] = there[j], n
+		}
+	}
+	return true
 }
