@@ -25,6 +25,11 @@ func (x *session) upstreamMessage() error {
 	}
 	head, owed := x.flight.head()
 	quiet := owed && head.quiet
+	if owed && !quiet {
+		if run := x.from.Run(passing(head.kind)); len(run) > 0 {
+			return x.relayRun(run)
+		}
+	}
 	switch typ {
 	case wire.TypeDataRow:
 		if quiet {
@@ -91,6 +96,33 @@ func (x *session) upstreamMessage() error {
 		return x.flight.done(x.write)
 	}
 	return nil
+}
+
+var (
+	nothing = wire.TypesOf()
+	ofQuery = wire.TypesOf(wire.TypeRowDescription, wire.TypeDataRow, wire.TypeCommandComplete, wire.TypeEmptyQueryResponse,
+		wire.TypeCopyOutResponse, wire.TypeCopyData, wire.TypeCopyDone)
+	ofExecute = wire.TypesOf(wire.TypeDataRow, wire.TypeCopyOutResponse, wire.TypeCopyData, wire.TypeCopyDone)
+)
+
+// passing are the responses to a message of that kind that nothing has to be done for but to forward them.
+func passing(kind byte) *wire.Types {
+	switch kind {
+	case wire.TypeQuery:
+		return ofQuery
+	case wire.TypeExecute:
+		return ofExecute
+	}
+	return nothing
+}
+
+// relayRun forwards whole messages to the client.
+func (x *session) relayRun(run []byte) error {
+	x.outMu.Lock()
+	defer x.outMu.Unlock()
+	_, err := x.out.Write(run)
+	x.torn = err != nil
+	return err
 }
 
 // completes reports whether a response of that type is the last one to a message of that kind.

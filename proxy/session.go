@@ -325,7 +325,13 @@ func (x *session) message(typ byte, body int) error {
 		}
 		x.flight.push(expectation{kind: kindCopyEnd})
 		return x.in.Forward(x.up, body)
-	case wire.TypeCopyData, wire.TypePassword:
+	case wire.TypeCopyData:
+		if run := x.in.Run(copyData); len(run) > 0 {
+			_, err := x.up.Write(run)
+			return err
+		}
+		return x.in.Forward(x.up, body)
+	case wire.TypePassword:
 		return x.in.Forward(x.up, body)
 	case wire.TypeTerminate:
 		if err := x.in.Forward(x.up, body); err != nil {
@@ -336,6 +342,8 @@ func (x *session) message(typ byte, body int) error {
 		return x.protocolError(fmt.Sprintf("invalid frontend message type %d", typ))
 	}
 }
+
+var copyData = wire.TypesOf(wire.TypeCopyData)
 
 // forward sends the client's next message on as it is, and expects its answer.
 func (x *session) forward(e expectation, body int) error {

@@ -12,7 +12,8 @@ import (
 const (
 	// maxQueued is how much a peer may leave unread until the other side of its session is read no further.
 	maxQueued = 64 << 10
-	// maxTurn is how many messages of one side are handled before others have their turn.
+	// maxTurn bounds what is done for one side before others have their turn: how many messages are handled, with one more for
+	// every KiB of them.
 	maxTurn = 1024
 )
 
@@ -103,7 +104,7 @@ func (t *turns) upstreamTurn() {
 // readClient handles what the client has sent. event.ErrAgain: there is no more for now.
 func (t *turns) readClient() error {
 	x := t.x
-	for range maxTurn {
+	for left := maxTurn; left > 0; {
 		if t.client.Queued() > maxQueued || t.upstream.Queued() > maxQueued {
 			if err := x.flushAll(); err != nil {
 				return err
@@ -111,6 +112,7 @@ func (t *turns) readClient() error {
 			return event.ErrAgain // the turn comes when they have drained
 		}
 		ok, err := x.in.Poll()
+		had := x.in.Buffered()
 		switch {
 		case err != nil:
 			return err
@@ -128,6 +130,7 @@ func (t *turns) readClient() error {
 		if err != nil {
 			return err
 		}
+		left -= 1 + max(0, had-x.in.Buffered())>>10
 	}
 	if err := x.flushAll(); err != nil {
 		return err
@@ -139,11 +142,12 @@ func (t *turns) readClient() error {
 // readUpstream handles what the upstream has sent. event.ErrAgain: there is no more for now.
 func (t *turns) readUpstream() error {
 	x := t.x
-	for range maxTurn {
+	for left := maxTurn; left > 0; {
 		if t.client.Queued() > maxQueued {
 			return event.ErrAgain // the turn comes when it has drained
 		}
 		ok, err := x.from.Poll()
+		had := x.from.Buffered()
 		switch {
 		case err != nil:
 			return err
@@ -161,6 +165,7 @@ func (t *turns) readUpstream() error {
 		if err != nil {
 			return err
 		}
+		left -= 1 + max(0, had-x.from.Buffered())>>10
 	}
 	if err := x.flushOut(); err != nil {
 		return err

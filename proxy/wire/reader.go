@@ -74,7 +74,7 @@ func (r *Reader) Poll() (bool, error) {
 		}
 		switch err := r.readFrom(r.try); {
 		case err == nil:
-		case errors.Is(err, r.again):
+		case err == r.again:
 			return false, nil
 		case errors.Is(err, io.EOF) && (n > 0 || r.rest > 0):
 			return false, io.ErrUnexpectedEOF
@@ -154,6 +154,34 @@ func (r *Reader) Forward(w *Writer, body int) error {
 		n -= len(part)
 	}
 	return nil
+}
+
+// Types is a set of types of messages.
+type Types [256]bool
+
+// TypesOf is the set of these.
+func TypesOf(types ...byte) *Types {
+	t := &Types{}
+	for _, typ := range types {
+		t[typ] = true
+	}
+	return t
+}
+
+// Run consumes the messages at hand as long as they are of those types and whole, and returns them as they came. The slice
+// belongs to the Reader and is valid until its next call.
+func (r *Reader) Run(of *Types) []byte {
+	end := r.r
+	for r.w-end >= HeaderLen && of[r.buf[end]] {
+		n := int64(binary.BigEndian.Uint32(r.buf[end+1:])) + 1
+		if n < HeaderLen || n > int64(r.w-end) {
+			break
+		}
+		end += int(n)
+	}
+	run := r.buf[r.r:end]
+	r.r = end
+	return run
 }
 
 // Discard consumes the message whose header Next told.

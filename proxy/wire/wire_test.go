@@ -2,7 +2,9 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"io"
+	"slices"
 	"testing"
 	"testing/iotest"
 
@@ -70,6 +72,56 @@ func TestForwardAndDiscard(t *testing.T) {
 	require.NoError(t, r.Forward(w, n))
 	require.NoError(t, w.Flush())
 	require.True(t, bytes.Equal(frame, out.Bytes()))
+}
+
+// FuzzRun reads messages in runs, where they are of two types and whole, and one by one otherwise: none is lost or torn.
+func FuzzRun(f *testing.F) {
+	row, done := []byte{'D', 0, 0, 0, 6, 0, 0}, []byte{'C', 0, 0, 0, 4}
+	f.Add(bytes.Repeat(row, 5), uint16(3))
+	f.Add(slices.Concat(row, done, []byte{'Z', 0, 0, 0, 5, 'I'}, row, row[:6]), uint16(100))
+	f.Add(slices.Concat(row, []byte{'D', 0, 0, 0, 3}, row), uint16(9))
+	f.Add(slices.Concat(row, []byte{'C', 0xff, 0xff, 0xff, 0xff}, row), uint16(11))
+	f.Fuzz(func(t *testing.T, stream []byte, piece uint16) {
+		r := NewReader(&pieces{stream, int(piece)%100 + 1}, nil)
+		types := TypesOf('D', 'C')
+		var got []byte
+		for {
+			typ, body, err := r.Next()
+			if err != nil {
+				break
+			}
+			run := r.Run(types)
+			for rest := run; len(rest) > 0; {
+				require.Contains(t, "DC", string(rest[:1]))
+				n := 1 + int(binary.BigEndian.Uint32(rest[1:]))
+				require.LessOrEqual(t, n, len(rest))
+				rest = rest[n:]
+			}
+			if len(run) == 0 {
+				if run, err = r.Frame(body); err != nil {
+					break
+				}
+				require.Equal(t, typ, run[0])
+			}
+			got = append(got, run...)
+		}
+		require.True(t, bytes.HasPrefix(stream, got))
+	})
+}
+
+// pieces is a stream that comes in pieces.
+type pieces struct {
+	rest []byte
+	size int
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if len(p.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, p.rest[:min(p.size, len(p.rest))])
+	p.rest = p.rest[n:]
+	return n, nil
 }
 
 func TestImpossibleLengths(t *testing.T) {
