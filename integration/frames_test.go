@@ -320,6 +320,9 @@ var (
 		"no columns":             {send(parse("", "SELECT FROM nextval('s')"), describeS(""), bind("", ""), describeP(""), execute("", 0), sync), send(query("SELECT nextval('s')"))},
 		"data without a copy":    {send(&pgproto3.CopyData{Data: []byte("x")}, &pgproto3.CopyDone{}, &pgproto3.CopyFail{}, query("SELECT nextval('s')")), send(parse("", "SELECT nextval('s')"), &pgproto3.CopyData{Data: []byte("x")}, bind("", ""), &pgproto3.CopyDone{}, execute("", 0), sync)},
 		"unknown message":        {send(query("SELECT nextval('s')")), closes(1, malformed("y\x00\x00\x00\x04"), query("SELECT nextval('s')"))},
+		"length of an unknown":   {closes(1, malformed("y\x00\x00\x00\x03"))},
+		"unknown, too long":      {closes(1, malformed("y\x7f\x00\x00\x00"))},
+		"length too long":        {closes(0, malformed("Q\x7f\x00\x00\x00"))},
 		"length of a message":    {closes(0, malformed("Q\x00\x00\x00\x03"), query("SELECT nextval('s')"))},
 		"pgjdbc call":            {send(parse("", "select * from nextval($1) as result", 1043), bind("", "", "s"), describeP(""), execute("", 0), sync)},
 	}
@@ -338,6 +341,8 @@ var (
 		"names of edited ones":     {send(parse("a", "INSERT INTO t VALUES (nextval('s'))"), sync), send(parse("a", "INSERT INTO t VALUES (nextval('s'))"), sync), send(parse("a", "SELECT nextval('s')"), sync), send(query("BEGIN")), send(bind("p", "a"), execute("p", 0), bind("p", "a"), sync), send(query("ROLLBACK")), send(closeS("a"), parse("a", "SELECT nextval('s') > 1000"), bind("p", "a"), execute("p", 0), sync)},
 		"bound and not executed":   {send(parse("a", "INSERT INTO t VALUES (nextval('s'))"), sync), send(bind("", "a", "x"), sync), send(bind("", "a"), execute("", 0), sync), send(query("SELECT count(*) FROM t"))},
 		"no columns, passed":       {send(parse("a", "SELECT FROM t"), describeS("a"), bind("", "a"), describeP(""), execute("", 0), sync), send(query("SELECT FROM t"))},
+		"errors in two batches":    {send(parse("", "INSERT INTO nosuch VALUES (1)"), bind("", ""), execute("", 0), parse("", "SELECT nextval($1)"), bind("", "", "nosuch"), execute("", 0), sync, parse("", "SELECT 1/"), bind("", ""), execute("", 0), parse("", "SELECT nextval($1)", 25), bind("", "", "nosuch"), execute("", 0), sync, query("SELECT nextval('s')"))},
+		"error, then a batch":      {send(parse("", "SELECT 1/"), bind("", ""), execute("", 0), parse("", "SELECT nextval($1)"), bind("", "", "nosuch"), execute("", 0), sync, parse("", "INSERT INTO t VALUES (nextval('s'))"), bind("", ""), execute("", 0), parse("", "SELECT nextval('s')"), bind("", ""), execute("", 0), sync, query("SELECT count(*) FROM t"))},
 		"query in a copy":          {flush(1, query("COPY t FROM STDIN")), closes(2, query("SELECT nextval('s')"))},
 		"parse in a copy":          {flush(1, query("COPY t FROM STDIN")), closes(2, parse("", "SELECT nextval('s')"), sync)},
 		"unknown in a copy":        {flush(1, query("COPY t FROM STDIN")), closes(2, malformed("y\x00\x00\x00\x04"))},

@@ -51,7 +51,7 @@ type flight struct {
 	queue   []expectation
 	first   int // queue[first:] is in flight
 	syncs   int // how many of them a ReadyForQuery ends
-	// failed: the upstream discards messages up to the next Sync.
+	// failed: the upstream discards messages up to the next Sync, which has been sent when there is something in the queue.
 	failed bool
 	// copying: the upstream reads COPY data, and ignores Sync until its end. The kind of the message that it belongs to, or 0.
 	copying byte
@@ -80,7 +80,7 @@ func (f *flight) push(e expectation) {
 }
 
 func (f *flight) pushLocked(e expectation) {
-	if f.failed && e.kind != wire.TypeSync {
+	if f.discardsLocked() && e.kind != wire.TypeSync {
 		e.skip()
 		return
 	}
@@ -106,6 +106,9 @@ func (f *flight) pushLocked(e expectation) {
 		f.syncs++
 	}
 }
+
+// discardsLocked reports whether the upstream will discard what is sent now, unless it is a Sync.
+func (f *flight) discardsLocked() bool { return f.failed && f.first == len(f.queue) }
 
 // head returns the expectation that the next response belongs to.
 func (f *flight) head() (expectation, bool) {
@@ -271,11 +274,11 @@ func (f *flight) awaitEmpty() (failed, open bool) {
 	return f.failed, !f.closed && f.copying == 0
 }
 
-// discarding reports whether the upstream discards messages up to the next Sync.
+// discarding reports whether the upstream will discard what is sent now, unless it is a Sync.
 func (f *flight) discarding() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.failed
+	return f.discardsLocked()
 }
 
 // quiet reports whether everything that was sent is answered.

@@ -212,7 +212,7 @@ func (x *session) end(clientErr error) error {
 		x.dropAfter(x.after)
 	}
 	_ = x.client.SetWriteDeadline(time.Now().Add(lingerTimeout))
-	if !errors.Is(clientErr, io.EOF) {
+	if !errors.Is(clientErr, io.EOF) && !errors.Is(clientErr, io.ErrUnexpectedEOF) {
 		x.sayLast(x.lastWord())
 	}
 	_ = x.flushOut()
@@ -252,6 +252,9 @@ func (x *session) clientMessage() error {
 	typ, body, err := x.in.Next()
 	if err != nil {
 		if errors.Is(err, wire.ErrLength) {
+			if !ofClients[typ] {
+				return x.invalidType(typ)
+			}
 			x.fatal.Store(true) // PostgreSQL closes without a word
 		}
 		return err
@@ -339,7 +342,7 @@ func (x *session) message(typ byte, body int) error {
 		}
 		return io.EOF
 	default:
-		return x.protocolError(fmt.Sprintf("invalid frontend message type %d", typ))
+		return x.invalidType(typ)
 	}
 }
 
@@ -393,6 +396,15 @@ func (x *session) flushAll() error {
 	}
 	defer x.outMu.Unlock()
 	return errors.Join(err, x.out.Flush())
+}
+
+// ofClients are the messages that clients send.
+var ofClients = wire.TypesOf(wire.TypeQuery, wire.TypeParse, wire.TypeBind, wire.TypeDescribe, wire.TypeExecute, wire.TypeClose,
+	wire.TypeSync, wire.TypeFlush, wire.TypeFunctionCall, wire.TypeCopyData, wire.TypeCopyDone, wire.TypeCopyFail,
+	wire.TypePassword, wire.TypeTerminate)
+
+func (x *session) invalidType(typ byte) error {
+	return x.protocolError(fmt.Sprintf("invalid frontend message type %d", typ))
 }
 
 // protocolError ends the session the way PostgreSQL does when it can no longer make sense of the stream.

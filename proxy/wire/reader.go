@@ -68,7 +68,7 @@ func (r *Reader) Poll() (bool, error) {
 			}
 		case n >= HeaderLen:
 			size := int64(binary.BigEndian.Uint32(r.buf[r.r+1:])) + 1
-			if int64(n) >= min(size, bufferSize) {
+			if int64(n) >= min(size, bufferSize) || size > 1+MaxMessage {
 				return true, nil
 			}
 		}
