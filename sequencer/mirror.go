@@ -212,10 +212,60 @@ func (r *Registry) Halt(e Entry) {
 	}
 }
 
+// Reserve sets a block of a virtual sequence apart for the like of it that the upstream is about to get, and returns the item
+// with the block in Holes: the last one; none where the range is too small to share. A *Conflict, wrapped: somebody leased
+// meanwhile, and it may be tried again.
+func (r *Registry) Reserve(ctx context.Context, e Entry, item Item) (Item, error) {
+	item = item.Clone()
+	if item.Source != FromStore || item.State != Active || item.Kind != Virtual {
+		return Item{}, moving(e.Name)
+	}
+	if block := item.firstFence(); block != nil {
+		// It lies ahead of the position, so nobody may lease who does not know of it.
+		item.Version++
+		item.Holes = append(item.Holes, *block)
+	}
+	return r.rewrite(ctx, e, item)
+}
+
+// Reflect makes a virtual sequence a mirrored one: the upstream has its like now, confined to a block of its Holes, or to
+// nothing. Errors as Reserve's.
+func (r *Registry) Reflect(ctx context.Context, e Entry, item Item, dbOID, relOID uint32, block *Range) (Item, error) {
+	item = item.Clone()
+	item.Kind, item.DBOID, item.RelOID, item.OID, item.Fence = Mirrored, dbOID, relOID, relOID, clone(block)
+	item, err := r.rewrite(ctx, e, item)
+	if err != nil {
+		return Item{}, err
+	}
+	// The entry has the OID too. Another name has the sequence meanwhile, which whoever follows the upstream's names would
+	// set right.
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.StoreTimeout)
+	defer cancel()
+	entry, meanwhile := e, e
+	entry.OID, meanwhile.OID = relOID, relOID
+	meanwhile.Name.Name = fmt.Sprintf("%s~%d", e.Name.Name, relOID)
+	for _, step := range []func() error{
+		func() error { return r.putName(ctx, meanwhile) },
+		func() error { return r.deleteName(ctx, e) },
+		func() error { return r.putName(ctx, entry) },
+		func() error { return r.deleteName(ctx, meanwhile) },
+	} {
+		if err := step(); err != nil {
+			return Item{}, storeFailure("adopt the sequence", err)
+		}
+	}
+	_, err = r.bind(entry, item, r.advance())
+	r.announce(ctx, Announcement{Names: true})
+	return item, err
+}
+
 // rewrite writes an item of which nothing may have changed since it was read.
 func (r *Registry) rewrite(ctx context.Context, e Entry, item Item) (Item, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.StoreTimeout)
 	defer cancel()
+	if item.State != Active {
+		return Item{}, moving(e.Name) // its author would find the item written by somebody else, and leave it so
+	}
 	item.Changed = r.stamp()
 	if err := r.put(ctx, item, item.Rev); err != nil {
 		if errors.Is(err, ErrNotFound) {

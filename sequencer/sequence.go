@@ -19,7 +19,7 @@ type Sequence struct {
 
 	r           *Registry
 	incarnation string
-	oid         uint32
+	oid         atomic.Uint32
 	name        atomic.Pointer[Name]
 	gone        atomic.Bool // over is set
 
@@ -67,12 +67,12 @@ func newSequence(r *Registry, e Entry, item Item) *Sequence {
 	s := &Sequence{
 		r:           r,
 		incarnation: e.Incarnation,
-		oid:         item.OID,
 		item:        item,
 		wake:        make(chan struct{}),
 		rate:        newRate(r.cfg.Window, r.cfg.ShortWindow),
 	}
 	s.name.Store(&e.Name)
+	s.oid.Store(item.OID)
 	s.policy = r.policy(e.Name, item.Definition)
 	s.current.Store(newStock(Block{}, Position{}, 0))
 	return s
@@ -92,7 +92,7 @@ func (s *Sequence) called(n Name) {
 func (s *Sequence) Name() Name { return *s.name.Load() }
 
 // OID returns the number by which nextval('12345'::regclass) names the sequence.
-func (s *Sequence) OID() uint32 { return s.oid }
+func (s *Sequence) OID() uint32 { return s.oid.Load() }
 
 // Incarnation returns the unique id of this life of the sequence. A later life has a greater one.
 func (s *Sequence) Incarnation() string { return s.incarnation }
@@ -461,6 +461,7 @@ func (s *Sequence) know(item Item) {
 		s.policy = s.r.policy(s.Name(), item.Definition)
 	}
 	s.item = item
+	s.oid.Store(item.OID) // which changes when a virtual sequence gets one in the upstream
 }
 
 // end makes every call from now on fail. s.mu is held.

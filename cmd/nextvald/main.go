@@ -43,7 +43,7 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 		DisableSuggestions: true,
 	}
 	root.AddCommand(serveCommand(environ, stderr), membersCommand(environ), evictCommand(environ), exportCommand(environ),
-		importCommand(environ), versionCommand())
+		importCommand(environ), adoptCommand(environ), releaseCommand(environ), checkCommand(environ), versionCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -92,9 +92,11 @@ func (h *Handovers) feed(ctx context.Context, e sequencer.Entry, size int64, tri
 		return err
 	}
 	return againstLeases(func() error {
-		// While it is the store's, nobody but who feeds it writes the next fence.
+		// While it is the store's, nobody but who feeds it writes the next fence. During a change it stays so, and the next
+		// one who feeds it says that it is the fence.
 		item, err := h.registry.Item(ctx, e)
-		if err != nil || item.Source != sequencer.FromStore || item.NextFence == nil || *item.NextFence != block {
+		if err != nil || item.Source != sequencer.FromStore || item.State != sequencer.Active ||
+			item.NextFence == nil || *item.NextFence != block {
 			return err
 		}
 		_, err = h.registry.Fenced(ctx, e, item, true)

@@ -3,6 +3,8 @@ package native
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -88,3 +90,22 @@ func (r relation) where(ctx context.Context, conn *pgx.Conn) (last int64, called
 	err = conn.QueryRow(ctx, "SELECT last_value, is_called FROM "+r.quoted).Scan(&last, &called)
 	return last, called, err
 }
+
+// furthest reads the furthest value in the column that owns a sequence, nil where there is none or it is out of the
+// sequence's bounds. It may take as long as reading the table does.
+func (r relation) furthest(ctx context.Context, conn *pgx.Conn) (*int64, error) {
+	if r.column == "" {
+		return nil, nil
+	}
+	aggregate := "max"
+	if r.definition.Increment < 0 {
+		aggregate = "min"
+	}
+	var v *int64
+	err := conn.QueryRow(ctx, fmt.Sprintf("SELECT pg_catalog.%s(%s)::pg_catalog.int8 FROM %s WHERE %s BETWEEN $1 AND $2",
+		aggregate, r.column, r.table, r.column), r.definition.Min, r.definition.Max).Scan(&v)
+	return v, err
+}
+
+// literal is the inside of a string constant.
+func literal(s string) string { return strings.ReplaceAll(s, "'", "''") }
