@@ -174,6 +174,27 @@ func TestServerThatWasSetBack(t *testing.T) {
 	require.Greater(t, v, int64(50000000))
 }
 
+// A sequence that was put back through nextvald is not brought past what it was before, when its server starts again.
+func TestSequenceThatWasPutBackStaysThere(t *testing.T) {
+	f, server := ownServer(t)
+	oid := f.sequence("s", "")
+	f.up.run("SELECT setval('s', 50000)")
+	m := f.manager()
+	s := f.session(m, "s", oid)
+	s.warm(t)
+	done, err := m.Revoke(context.Background(), "postgres", oid)
+	require.NoError(t, err)
+	f.up.run("ALTER SEQUENCE s RESTART")
+	done()
+	known := m.database("postgres").find(oid)
+	require.Eventually(t, func() bool { return !known.changed.Load() }, 20*time.Second, time.Millisecond)
+	server.Stop(syscall.SIGINT)
+	server.Start()
+	s.conn = f.session(m, "s", oid).conn
+	v, _ := f.call(s)
+	require.Less(t, v, int64(50000))
+}
+
 // Without the privilege to move a sequence that was set back too far its calls fail, until somebody moves it.
 func TestServerThatWasSetBackTooFar(t *testing.T) {
 	f, server := ownServer(t)

@@ -225,6 +225,7 @@ func (d *database) look() {
 	if d.conn != nil && d.conn.Ping(ctx) != nil {
 		d.lost()
 	}
+	d.reread(ctx)
 	switch open := d.conn != nil; {
 	case d.doubted.Load() == 0:
 	case open:
@@ -294,7 +295,7 @@ func (d *database) connect(ctx context.Context) error {
 	d.m.cfg.Logger.Warn("another server of the upstream answers, or the same one started again", "database", d.name)
 	if before.system != "" && before.system == found.system && before.database != found.database {
 		for _, s := range d.all() {
-			s.revoked() // the database was dropped, and is another one of the same name
+			s.forget() // the database was dropped, and is another one of the same name
 		}
 		return nil
 	}

@@ -49,6 +49,8 @@ type drawn struct {
 	revoking atomic.Int32
 	// doubted: calls must neither be answered from what was drawn nor passed before the server is known to be past it.
 	doubted atomic.Bool
+	// changed: somebody may have put the sequence back, with the word of all.
+	changed atomic.Bool
 	// misnamed: the upstream calls the sequence by another name. verified is Manager.elapsed when that was last looked at
 	// for somebody who does, too.
 	misnamed atomic.Bool
@@ -68,7 +70,7 @@ type drawn struct {
 	size   int64
 	at     time.Time
 	claims uint64
-	// furthest is the furthest value of all draws, nil before the first one and after a revocation. filenode is the file of
+	// furthest is the furthest value of all draws, nil before the first one; less after the sequence was put back. filenode is the file of
 	// the native sequence that it was drawn from.
 	furthest *int64
 	filenode uint32
@@ -305,8 +307,15 @@ func (s *drawn) trust() {
 	s.broadcast()
 }
 
-// revoked forgets what was drawn: somebody changes the sequence. The caller has made calls pass.
+// revoked ends the blocks of before, as somebody changes the sequence. The caller has made calls pass.
 func (s *drawn) revoked() {
+	s.changed.Store(true)
+	s.gate.shut()
+	s.broadcast()
+}
+
+// forget forgets what was drawn, as the sequence is another one now.
+func (s *drawn) forget() {
 	s.gate.shut()
 	s.mu.Lock()
 	s.furthest = nil

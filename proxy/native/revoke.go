@@ -17,6 +17,9 @@ import (
 // A process draws only while it hears of announcements: it has become a member, has read the feed since, has read it within
 // the last lateReading, and has done so without a longer pause for Config.Hold. So whoever comes in after the first
 // announcement has heard one of the others before it draws.
+//
+// An author that is killed, or cut off from the store, while its statement waits for a lock in the upstream cannot announce
+// it again: then that counts as a change past nextvald once the others' hold is over.
 
 const (
 	announceEvery = time.Second
@@ -107,7 +110,7 @@ func (m *Manager) Followed(asked time.Time, before, now sequencer.Feed) {
 			if all {
 				raise(&d.passed, until)
 				d.leave()
-				m.controls.forget(d.name)
+				m.spawn(func() { m.controls.forget(d.name) }) // which may wait for the network
 			}
 			for _, s := range d.all() {
 				if all || sequencer.Announced(before, now, s.incarnation) {

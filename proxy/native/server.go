@@ -107,6 +107,35 @@ func (d *database) settle() {
 	}
 }
 
+// reread finds out where sequences stand that somebody may have put back, so that a server that answers later is not brought
+// past what they were before.
+func (d *database) reread(ctx context.Context) {
+	const whereIsIt = "SELECT pg_sequence_last_value(seqrelid), seqincrement FROM pg_sequence WHERE seqrelid = $1::bigint::oid"
+	for _, s := range d.all() {
+		if d.conn == nil || !s.changed.Load() || s.doubted.Load() || s.passes(d.m.cfg.Clock.Now()) {
+			continue
+		}
+		s.changed.Store(false)
+		var last *int64
+		var increment int64
+		switch err := d.conn.QueryRow(ctx, whereIsIt, int64(s.oid)).Scan(&last, &increment); {
+		case d.conn.IsClosed():
+			s.changed.Store(true)
+			d.lost()
+		case err != nil && !errors.Is(err, pgx.ErrNoRows):
+			// It is not known, and so stays where it was.
+		case last == nil:
+			s.forget()
+		default:
+			s.mu.Lock()
+			if s.furthest != nil && further(*s.furthest, *last, increment) {
+				s.furthest = last
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
 // setBack is the error of a sequence of which the server knows less than was drawn, too much less to draw it again.
 func (s *drawn) setBack(furthest int64, cause error) error {
 	return &sequencer.Error{
