@@ -164,6 +164,7 @@ var catalogTexts = []string{
 	"SELECT s.*, 1 AS one FROM s",
 	"SELECT public.s.last_value FROM public.s",
 	"TABLE other.s",
+	"SELECT ctid, s.tableoid::regclass, last_value FROM s",
 	"SELECT x.last_value FROM ONLY s x",
 	`SELECT last_value, is_called FROM other."it's ""Ü\"`,
 	"WITH q AS (SELECT last_value FROM s) SELECT max(q.last_value), (SELECT last_value FROM fresh) FROM q",

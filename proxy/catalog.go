@@ -107,13 +107,13 @@ func (u *use) overlayEdits(overlay string) (edits []sqlrewrite.Edit) {
 	st := u.statement
 	if u.catalogs {
 		for i := range st.Catalogs {
-			edits = append(edits, st.Catalogs[i].Edits(u.plan.Text, overlay)...)
+			edits = append(edits, st.Catalogs[i].Edits(u.plan.Text, overlay, st.System)...)
 		}
 	}
 	for i, s := range u.relations {
 		if isMirrored(s) {
 			r := &st.Reads[i]
-			edits = append(edits, sqlrewrite.Edit{Start: r.Start, End: r.End, Text: r.Overlaid(u.plan.Text, overlay)})
+			edits = append(edits, sqlrewrite.Edit{Start: r.Start, End: r.End, Text: r.Overlaid(u.plan.Text, overlay, st.System)})
 		}
 	}
 	return edits

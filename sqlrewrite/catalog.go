@@ -39,8 +39,6 @@ type Catalog struct {
 	Key Argument
 	// Alias and Table are those of Read.
 	Alias, Table bool
-	// System are the system columns that the text names: a subquery has none by itself.
-	System []string
 	// Place, of a function: in FROM, as an output column, or elsewhere.
 	Place Place
 	// Argument is the byte range of a function's argument.
@@ -186,7 +184,14 @@ func operator(name []*pg_query.Node) string {
 // systemColumns are those that every table has.
 var systemColumns = []string{"tableoid", "ctid", "xmin", "cmin", "xmax", "cmax"}
 
-// columnNames notes how a statement names the columns of the catalogs and relations that it reads.
+// columns notes how a statement names the columns of the catalogs and relations that it reads.
+func (p *planner) columns(m protoreflect.Message) {
+	p.columnNames(m)
+	if p.st.star {
+		p.st.System = nil // they would be columns of *
+	}
+}
+
 func (p *planner) columnNames(m protoreflect.Message) {
 	ref, ok := m.Interface().(*pg_query.ColumnRef)
 	if !ok {
@@ -194,13 +199,10 @@ func (p *planner) columnNames(m protoreflect.Message) {
 		return
 	}
 	last := ref.Fields[len(ref.Fields)-1].GetString_().GetSval()
-	if slices.Contains(systemColumns, last) {
-		for i := range p.st.Catalogs {
-			if k := &p.st.Catalogs[i]; k.Kind == PgSequence && !slices.Contains(k.System, last) {
-				k.System = append(k.System, last)
-			}
-		}
+	if slices.Contains(systemColumns, last) && !slices.Contains(p.st.System, last) {
+		p.st.System = append(p.st.System, last)
 	}
+	p.st.star = p.st.star || ref.Fields[len(ref.Fields)-1].GetAStar() != nil
 	if n := len(ref.Fields); n == 3 || n == 4 {
 		first := p.tokenAt(int(ref.Location))
 		relation := Name{Schema: ref.Fields[n-3].GetString_().GetSval(), Name: ref.Fields[n-2].GetString_().GetSval()}
@@ -216,11 +218,11 @@ func (p *planner) columnNames(m protoreflect.Message) {
 //	{"16390": {"type": 20, "start": 1, "increment": 1, "min": 1, "max": 9, "cache": 1, "cycle": false, "last": 7, "called": true}}
 //
 // A sequence that the upstream does not have has its "schema" and "name" too. The rest stays what the upstream tells, who
-// checks privileges as always.
-func (k *Catalog) Edits(text, overlay string) []Edit {
+// checks privileges as always. system are those of Statement.System.
+func (k *Catalog) Edits(text, overlay string, system []string) []Edit {
 	switch k.Kind {
 	case PgSequence, PgSequences, SchemaSequences:
-		return []Edit{{Start: k.Start, End: k.End, Text: k.relation(overlay)}}
+		return []Edit{{Start: k.Start, End: k.End, Text: k.relation(overlay, system)}}
 	}
 	return k.function(text, overlay)
 }
@@ -256,7 +258,7 @@ func position(v, oid string) string {
 }
 
 // relation is the subquery in the place of a relation.
-func (k *Catalog) relation(overlay string) string {
+func (k *Catalog) relation(overlay string, system []string) string {
 	own := "FROM pg_catalog.jsonb_each(" + overlay + ") AS e(oid, v) WHERE pg_catalog.jsonb_extract_path_text(e.v, 'schema') IS NOT NULL"
 	get := func(field, typ string) string {
 		return "(pg_catalog.jsonb_extract_path_text(e.v, '" + field + "'))::" + typ
@@ -273,7 +275,7 @@ func (k *Catalog) relation(overlay string) string {
 			over(oid, "cycle", "bool", "s.seqcycle", "seqcycle")}
 		virtual = []string{"e.oid::pg_catalog.oid", get("type", "pg_catalog.oid"), get("start", "pg_catalog.int8"), get("increment", "pg_catalog.int8"),
 			get("max", "pg_catalog.int8"), get("min", "pg_catalog.int8"), get("cache", "pg_catalog.int8"), get("cycle", "pg_catalog.bool")}
-		for _, column := range k.System {
+		for _, column := range system {
 			list, virtual = append(list, "s."+column), append(virtual, "NULL")
 		}
 	case PgSequences:

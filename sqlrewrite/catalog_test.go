@@ -88,7 +88,7 @@ func TestCatalogEdits(t *testing.T) {
 		require.NoError(t, err)
 		var edits []sqlrewrite.Edit
 		for _, k := range plan.Statements[0].Catalogs {
-			edits = append(edits, k.Edits(text, "$1::pg_catalog.jsonb")...)
+			edits = append(edits, k.Edits(text, "$1::pg_catalog.jsonb", plan.Statements[0].System)...)
 		}
 		require.NotEmpty(t, edits)
 		edited, positions := sqlrewrite.Apply(text, edits)

@@ -108,8 +108,8 @@ func (r *Read) Replacement(lastValue, logCnt, isCalled string) string {
 }
 
 // Overlaid is what to put in the place of the relation where the upstream has the sequence: it resolves the name and checks
-// the privilege as always. overlay is that of Catalog.Edits, and text that of the plan.
-func (r *Read) Overlaid(text, overlay string) string {
+// the privilege as always. overlay is that of Catalog.Edits, and text that of the plan; system are those of Statement.System.
+func (r *Read) Overlaid(text, overlay string, system []string) string {
 	relation := text[r.Start:r.End]
 	if r.Table {
 		relation = strings.TrimLeft(relation[len("table"):], " \t\r\n\f\v")
@@ -117,6 +117,15 @@ func (r *Read) Overlaid(text, overlay string) string {
 	const oid = "s.tableoid"
 	return aliased("(SELECT "+over(oid, "last", "int8", "s.last_value", "last_value")+
 		", CASE WHEN "+fieldOf("o.v", oid, "last", "text")+" IS NULL THEN s.log_cnt ELSE 0 END AS log_cnt, "+
-		over(oid, "called", "bool", "s.is_called", "is_called")+
+		over(oid, "called", "bool", "s.is_called", "is_called")+systemList(system)+
 		" FROM "+relation+" AS s, (SELECT "+overlay+") AS o(v))", r.Name.Name, r.Alias, r.Table)
+}
+
+// systemList are system columns of s, to follow others.
+func systemList(system []string) string {
+	var b strings.Builder
+	for _, column := range system {
+		b.WriteString(", s." + column)
+	}
+	return b.String()
 }

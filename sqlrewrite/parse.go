@@ -178,7 +178,7 @@ func (p *planner) statement(raw *pg_query.RawStmt, params int) Statement {
 	p.classify(raw.Stmt)
 	p.moves(raw.Stmt)
 	if len(st.Reads) > 0 || len(st.Catalogs) > 0 {
-		p.columnNames(raw.Stmt.ProtoReflect())
+		p.columns(raw.Stmt.ProtoReflect())
 	}
 	if len(st.Calls) > 0 || len(st.Reads) > 0 || len(st.Classes) > 0 || len(st.Catalogs) > 0 || st.Execute != nil {
 		fixCurrent(st.Calls)

@@ -42,8 +42,11 @@ type Statement struct {
 	Classes []Class
 	// Catalogs are the places where the statement, or one that it prepares, reads what the catalogs tell of sequences.
 	Catalogs []Catalog
-	// Prefixes are the schemas in names of columns.
+	// Prefixes are the schemas in names of columns, and System the system columns that are named: a subquery in the place of a
+	// table has none by itself.
 	Prefixes []Prefix
+	System   []string
+	star     bool // all columns are named by *
 	// Answer is set when every target is a call, a constant, a parameter or a cast of one, and there is no FROM (or
 	// FROM is one sequence function, or one relation of Reads whose columns alone are read).
 	Answer *Answer
