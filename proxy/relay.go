@@ -25,7 +25,7 @@ func (x *session) upstreamMessage() error {
 	}
 	head, owed := x.flight.head()
 	quiet := owed && head.quiet
-	if owed && !quiet {
+	if owed && !quiet && (head.x == nil || head.x.origins == nil) {
 		if run := x.from.Run(passing(head.kind)); len(run) > 0 {
 			return x.relayRun(run)
 		}
