@@ -32,7 +32,7 @@ func TestComparedWithPostgreSQL(t *testing.T) {
 func TestComparedWithItself(t *testing.T) {
 	t.Parallel()
 	c := &comparison{direct: testenv.Upstream(t), proxy: testenv.Upstream(t), out: &strings.Builder{}}
-	scripts, err := ours()
+	scripts, err := ours("mirrored")
 	require.NoError(t, err)
 	require.NoError(t, c.runAll(context.Background(), scripts, prepared, 4))
 	require.Equal(t, c.counts.entries, c.counts.same, "%s", c.out)

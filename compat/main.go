@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path"
@@ -51,7 +52,7 @@ func compare(ctx context.Context, args []string, out io.Writer) (different int, 
 	if c.expected, err = expectedIn(*mode); err != nil {
 		return 0, err
 	}
-	scripts, err := ours()
+	scripts, err := ours(*mode)
 	if flags.NArg() > 0 {
 		scripts, err = read(out, flags.Args())
 	}
@@ -80,35 +81,44 @@ func expectedIn(mode string) ([]*expectation, error) {
 	return parseExpected(name, string(text))
 }
 
-// ours are the scripts and the corpus of testdata.
-func ours() (scripts []script, err error) {
-	names, err := testdata.ReadDir("testdata")
+// ours are the scripts and the corpus of testdata, and the scripts of the mode: most of what those in the folder mirrored do
+// is refused where the upstream does not know the sequences.
+func ours(mode string) (scripts []script, err error) {
+	names, err := fs.Glob(testdata, "testdata/*")
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range names {
-		text, err := testdata.ReadFile(path.Join("testdata", n.Name()))
+	more, err := fs.Glob(testdata, "testdata/"+mode+"/*")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range append(names, more...) {
+		base, extension := strings.TrimSuffix(file, path.Ext(file)), path.Ext(file)
+		if extension != ".jsonl" && extension != ".sql" {
+			continue
+		}
+		text, err := testdata.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		switch base, extension := strings.TrimSuffix(n.Name(), path.Ext(n.Name())), path.Ext(n.Name()); extension {
-		case ".jsonl":
-			setup, err := testdata.ReadFile(path.Join("testdata", base+".setup"))
+		name := path.Base(file)
+		if extension == ".jsonl" {
+			setup, err := testdata.ReadFile(base + ".setup")
 			if err != nil {
 				return nil, err
 			}
-			corpus, err := parseCorpus(n.Name(), string(text), string(setup))
+			corpus, err := parseCorpus(name, string(text), string(setup))
 			if err != nil {
 				return nil, err
 			}
 			scripts = append(scripts, corpus...)
-		case ".sql":
-			entries, notes, err := parseScript(n.Name(), string(text))
-			if err != nil || len(notes) > 0 {
-				return nil, fmt.Errorf("%v %v", err, notes)
-			}
-			scripts = append(scripts, script{name: n.Name(), file: n.Name(), flows: flows, entries: entries})
+			continue
 		}
+		entries, notes, err := parseScript(name, string(text))
+		if err != nil || len(notes) > 0 {
+			return nil, fmt.Errorf("%v %v", err, notes)
+		}
+		scripts = append(scripts, script{name: name, file: name, flows: flows, entries: entries})
 	}
 	return scripts, nil
 }
