@@ -62,6 +62,7 @@ func (p *planner) call(n *pg_query.FuncCall, c context) bool {
 			call.IsCalled = arg
 		}
 	}
+	call.Rows = c.rows && c.evaluation == PerRow && f == Nextval && call.Name.Kind == Constant
 	if f == Setval && len(n.Args) == 2 {
 		call.IsCalled = Argument{Kind: Constant, Value: "t", Type: oidBool}
 	}

@@ -36,12 +36,13 @@ func (st *Statement) forget(text string) {
 	if isASCII(text[st.Start:st.End]) {
 		return
 	}
-	st.Answer = nil
+	st.Answer, st.Rows = nil, nil
 	if st.Kind == KindDDL {
 		st.Kind, st.DDL = KindPass, nil
 	}
 	for i := range st.Calls {
 		c := &st.Calls[i]
+		c.Rows = false
 		for _, a := range []*Argument{&c.Name, &c.Value, &c.IsCalled} {
 			if !isASCII(text[a.Start:a.End]) {
 				*a = Argument{Start: a.Start, End: a.End}

@@ -154,7 +154,8 @@ type planner struct {
 	dropped map[int32][]int
 	void    []int // the numbers of these parameters
 	st      *Statement
-	scope   []string // CTEs that a name in FROM may mean
+	own     *pg_query.SelectStmt // of the statement, where its rows can be numbered
+	scope   []string             // CTEs that a name in FROM may mean
 }
 
 // statement plans one statement.
@@ -174,12 +175,16 @@ func (p *planner) statement(raw *pg_query.RawStmt, params int) Statement {
 			st.End = int(p.tokens[i].End)
 		}
 	}
-	p.st, p.scope = &st, nil
+	p.st, p.scope, p.own = &st, nil, nil
+	if own, _, _ := ownQuery(raw.Stmt); own != nil && numbered(own) {
+		p.own = own
+	}
 	p.classify(raw.Stmt)
 	p.moves(raw.Stmt)
 	if len(st.Reads) > 0 || len(st.Catalogs) > 0 {
 		p.columns(raw.Stmt.ProtoReflect())
 	}
+	p.rows(raw.Stmt)
 	if len(st.Calls) > 0 || len(st.Reads) > 0 || len(st.Classes) > 0 || len(st.Catalogs) > 0 || st.Execute != nil {
 		fixCurrent(st.Calls)
 		if st.Kind == KindPass {

@@ -47,6 +47,8 @@ type Statement struct {
 	Prefixes []Prefix
 	System   []string
 	star     bool // all columns are named by *
+	// Rows is set when there are calls that are evaluated once for each row of it (Call.Rows).
+	Rows *Rows
 	// Answer is set when every target is a call, a constant, a parameter or a cast of one, and there is no FROM (or
 	// FROM is one sequence function, or one relation of Reads whose columns alone are read).
 	Answer *Answer
@@ -118,12 +120,16 @@ type Call struct {
 	// Value and IsCalled are the further arguments of setval. IsCalled is a constant TRUE when absent.
 	Value, IsCalled Argument
 	Evaluation      Evaluation
-	// Place is where the call stands; Replace depends on it.
+	// Rows: PerRow, exactly once for each row of Statement.Rows, in their order. It is a nextval of a constant name.
+	Rows bool
+	// Place is where the call stands; Replacement depends on it.
 	Place Place
 	// Body: the call stands inside a string (the body of a function or DO); it cannot be replaced.
 	Body bool
 	// Default: the call stands in the definition of a table or domain, as the default of a column, say.
 	Default bool
+
+	nameAt int // with Rows: where the target ends that it stands in
 }
 
 // Place says what must be kept when the call is replaced.

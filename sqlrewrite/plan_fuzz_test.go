@@ -23,6 +23,7 @@ func FuzzParse(f *testing.F) {
 		"MERGE INTO t USING s ON a = nextval('s') WHEN NOT MATCHED THEN INSERT VALUES (nextval('s'))",
 		"SELECT * FROM ROWS FROM (nextval('s'), generate_series(1, 2)) WITH ORDINALITY, XMLTABLE('a' PASSING b COLUMNS c int)",
 		"EXPLAIN (ANALYZE off) EXECUTE p(nextval('s')); CALL p(nextval('s'), out => 1); COPY (TABLE s) TO STDOUT",
+		"WITH a AS (SELECT $2) INSERT INTO t SELECT nextval('s') + 1, lower(b) AS k FROM a WHERE c IS DISTINCT FROM $1 ORDER BY k DESC, 2 ON CONFLICT DO NOTHING",
 		"SELECT U&\"nextv\\0061l\"('s'), pg_catalog . \"currval\" /* ( */ ($a$s$a$::varchar(1)) -- é",
 	} {
 		f.Add(text)
@@ -86,7 +87,23 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("the call at %d is missed", n.Location)
 			}
 		})
-		edited, _ := Apply(text, replaceAll(plan))
+		edits := replaceAll(plan)
+		for i := range plan.Statements {
+			st := &plan.Statements[i]
+			if st.Rows == nil {
+				continue
+			}
+			for k := range st.Calls {
+				if c := &st.Calls[k]; c.Rows {
+					edits = append(edits, c.RowEdits("n() OVER ("+st.Rows.Window+")")...)
+				}
+			}
+			count, _, _ := st.Rows.Count()
+			if counted, err := Parse(count); err != nil || len(counted.Statements) != 1 {
+				t.Fatalf("counted by %q: %v", count, err)
+			}
+		}
+		edited, _ := Apply(text, edits)
 		if _, err := Parse(edited); err != nil {
 			t.Fatalf("edited to %q: %v", edited, err)
 		}

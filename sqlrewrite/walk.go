@@ -26,6 +26,8 @@ type context struct {
 	place Place
 	// prepared: by PREPARE. What it reads is read when it is executed.
 	prepared bool
+	// rows: exactly once for each row of the statement's own query.
+	rows bool
 }
 
 // later is the context of what the statement only defines.
@@ -165,7 +167,9 @@ func (p *planner) selectStmt(s *pg_query.SelectStmt, c context) {
 	p.expr(s.HavingClause, output)
 	p.each(s.WindowClause, output, false)
 	p.each(s.DistinctClause, output, false)
-	p.each(s.TargetList, output, true)
+	targets := output
+	targets.rows = s == p.own
+	p.each(s.TargetList, targets, true)
 	p.each(s.SortClause, output, false)
 	p.expr(s.LimitOffset, c)
 	p.expr(s.LimitCount, c)
@@ -391,6 +395,7 @@ func (p *planner) column(n *pg_query.Node, c context) {
 		p.column(e.CollateClause.Arg, c)
 		return
 	case *pg_query.Node_CaseExpr:
+		c.rows = false
 		p.expr(e.CaseExpr.Arg, c)
 		p.each(e.CaseExpr.Args, c, false)
 		p.column(e.CaseExpr.Defresult, c)
@@ -408,6 +413,7 @@ func (p *planner) expr(n *pg_query.Node, c context) {
 // walk looks for calls in an expression, or in a definition that holds some.
 func (p *planner) walk(m protoreflect.Message, c context) {
 	c.place = PlaceExpression
+	c.rows = c.rows && everyRow(m)
 	switch n := m.Interface().(type) {
 	case *pg_query.FuncCall:
 		if p.call(n, c) || p.catalogCall(n, c) || c.evaluation != Later && p.classCall(n, false) {
