@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 
+	"github.com/nextvald/nextvald/proxy/answer"
 	"github.com/nextvald/nextvald/proxy/wire"
 )
 
@@ -11,7 +12,7 @@ import (
 var errDiscarding = errors.New("the upstream discards messages until the next Sync")
 
 // askError is the upstream's error for a question of ours, which the client was not told. It failed the transaction that
-// the question ran in.
+// the question ran in: the client's, if one was open.
 type askError struct{ cause *wire.Error }
 
 func (e *askError) Error() string { return e.cause.Error() }
@@ -22,11 +23,25 @@ func isAsked(err error) bool {
 	return errors.As(err, &e)
 }
 
+// undone reports whether err is that of a question, and failed what the client has done in its transaction.
+func (x *session) undone(err error) bool {
+	return isAsked(err) && (x.batch.forwarded || byte(x.status.Load()) != idle)
+}
+
 // ask runs a query of ours on the session's upstream connection and returns its rows, with "" for NULL; arguments are
 // passed as text. It runs where the client's next statement would run: inside the open transaction or pipeline, after
 // everything sent before. It leaves the client's unnamed statement and portal alone, and adds no Sync to a batch that
 // the client has not ended.
 func (x *session) ask(query string, arguments ...string) ([][]string, error) {
+	var texts []answer.Param
+	for _, a := range arguments {
+		texts = append(texts, answer.Param{Type: oidText, Value: []byte(a)})
+	}
+	return x.askWith(query, texts)
+}
+
+// askWith is ask with arguments of any type.
+func (x *session) askWith(query string, arguments []answer.Param) ([][]string, error) {
 	failed, open := x.settle()
 	switch {
 	case !open:
@@ -36,15 +51,16 @@ func (x *session) ask(query string, arguments ...string) ([][]string, error) {
 	}
 	bind, parse := wire.Bind{Portal: reserved, Statement: reserved}, wire.Parse{Name: reserved, Query: query}
 	for _, a := range arguments {
-		bind.Parameters = append(bind.Parameters, []byte(a))
-		parse.ParameterOIDs = append(parse.ParameterOIDs, oidText)
+		bind.Parameters = append(bind.Parameters, a.Value)
+		bind.ParameterFormats = append(bind.ParameterFormats, a.Format)
+		parse.ParameterOIDs = append(parse.ParameterOIDs, a.Type)
 	}
-	answer, err := x.question([]question{
+	told, err := x.question([]question{
 		{wire.TypeParse, wire.AppendParse(nil, parse)},
 		{wire.TypeBind, wire.AppendBind(nil, bind)},
 		{wire.TypeExecute, wire.AppendExecute(nil, reserved, 0)},
 	})
-	return answer.rows, err
+	return told.rows, err
 }
 
 // describeAhead expects the answers to messages that ask the upstream what a text returns, and returns the frames, to be sent
@@ -57,6 +73,19 @@ func (x *session) describeAhead(text string, declared []uint32, heard bool) (*re
 	})
 }
 
+// describeParameters asks the upstream for the types of the parameters of a statement that it has.
+func (x *session) describeParameters(name string) ([]uint32, error) {
+	failed, open := x.settle()
+	switch {
+	case !open:
+		return nil, errOver
+	case failed:
+		return nil, errDiscarding
+	}
+	told, err := x.question([]question{{wire.TypeDescribe, wire.AppendTarget(nil, wire.TypeDescribe, 'S', name)}})
+	return told.types, err
+}
+
 // question is a message of ours.
 type question struct {
 	kind  byte
@@ -65,28 +94,28 @@ type question struct {
 
 // question sends messages that use the reserved names, when nothing is in flight, and returns the answer.
 func (x *session) question(messages []question) (*reply, error) {
-	answer := new(reply)
-	frames := x.pose(answer, messages)
+	told := new(reply)
+	frames := x.pose(told, messages)
 	if x.batch.forwarded {
 		frames = wire.AppendEmpty(frames, wire.TypeFlush)
 	} else {
-		x.flight.push(expectation{kind: wire.TypeSync, quiet: true, x: &special{reply: answer}})
+		x.flight.push(expectation{kind: wire.TypeSync, quiet: true, x: &special{reply: told}})
 		frames = wire.AppendEmpty(frames, wire.TypeSync)
 	}
 	if _, err := x.up.Write(frames); err != nil {
-		return answer, err
+		return told, err
 	}
 	if err := x.up.Flush(); err != nil {
-		return answer, err
+		return told, err
 	}
 	if _, open := x.flight.awaitEmpty(); !open {
-		return answer, errOver
+		return told, errOver
 	}
-	x.untidy = answer.err != nil
-	if answer.err != nil {
-		return answer, &askError{answer.err}
+	x.untidy = told.err != nil
+	if told.err != nil {
+		return told, &askError{told.err}
 	}
-	return answer, nil
+	return told, nil
 }
 
 // pose expects the answers to messages that use the reserved names, and returns the frames to send.

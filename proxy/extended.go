@@ -181,7 +181,7 @@ func (x *session) parseEdited(st *statement, u *use) error {
 	}
 	for i := range st.parsed.Calls {
 		c := &st.parsed.Calls[i]
-		if u.nested(i) || !u.ours[i] && !(u.isLater(i) && editable(c)) {
+		if u.nested(i) || !u.ours[i] && !(u.isLater(i) && editable(c)) || u.byRow(i) {
 			continue
 		}
 		value := parameter(oidInt8, "int8")
@@ -191,7 +191,14 @@ func (x *session) parseEdited(st *statement, u *use) error {
 			declareArguments(types[:st.base], c)
 		}
 		st.calls = append(st.calls, i)
-		edits = append(edits, sqlrewrite.Edit{Start: c.Start, End: c.End, Text: c.Replacement(value)})
+		edits = append(edits, sqlrewrite.Edit{Start: c.Start, End: c.End, Text: u.replacement(c, value)})
+	}
+	for i := range st.parsed.Calls {
+		if c := &st.parsed.Calls[i]; u.byRow(i) {
+			st.rows = append(st.rows, i)
+			edits = append(edits, c.RowEdits(rowValue(
+				parameter(oidInt8s, "int8[]"), parameter(oidInt8s, "int8[]"), parameter(oidInt8, "int8"), st.parsed.Rows.Window))...)
+		}
 	}
 	for i, sequence := range u.relations {
 		if sequence == nil || isMirrored(sequence) {
@@ -464,7 +471,7 @@ func (x *session) bindUpstream(name string, st *statement, frame []byte) error {
 // PostgreSQL would call the functions.
 func (x *session) bindEdited(m *wire.Bind, st *statement) error {
 	values, nulled, failure := x.drawEdited(m, st)
-	if errors.Is(failure, errOver) || errors.Is(failure, errDiscarding) {
+	if errors.Is(failure, errOver) || errors.Is(failure, errDiscarding) || x.undone(failure) {
 		return x.fail(failure)
 	}
 	for _, i := range nulled {
@@ -488,12 +495,15 @@ func (x *session) bindEdited(m *wire.Bind, st *statement) error {
 // drawEdited evaluates the calls and reads of an edited statement: the values of our parameters in text form, and the
 // client's parameters that must be NULL because they name sequences of ours.
 func (x *session) drawEdited(m *wire.Bind, st *statement) (values [][]byte, nulled []int, failure error) {
-	n := len(st.calls) + 3*len(st.reads)
+	rows := len(st.calls)
+	reads := rows + 3*len(st.rows)
+	n := reads + 3*len(st.reads)
 	values = make([][]byte, n, n+1)
 	if st.overlaid {
 		values = values[:n+1]
 	}
-	u, err := x.resolveUse(st.plan, st.parsed, x.parameters(m, st), true)
+	params := x.parameters(m, st)
+	u, err := x.resolveUse(st.plan, st.parsed, params, true)
 	if err != nil {
 		return values, nil, err
 	}
@@ -522,6 +532,9 @@ func (x *session) drawEdited(m *wire.Bind, st *statement) (values [][]byte, null
 			values[k] = strconv.AppendInt(nil, r.value, 10)
 		}
 	}
+	if err := x.bindRows(u, st, params, values[rows:reads]); err != nil {
+		return values, nulled, err
+	}
 	for k, i := range st.reads {
 		if u.relations[i] == nil {
 			return values, nulled, errUndefined(st.parsed.Reads[i].Name.Name)
@@ -530,7 +543,7 @@ func (x *session) drawEdited(m *wire.Bind, st *statement) (values [][]byte, null
 		if err != nil {
 			return values, nulled, err
 		}
-		copy(values[len(st.calls)+3*k:], [][]byte{
+		copy(values[reads+3*k:], [][]byte{
 			strconv.AppendInt(nil, state.LastValue, 10), strconv.AppendInt(nil, state.LogCnt, 10), strconv.AppendBool(nil, state.IsCalled)})
 	}
 	if st.overlaid {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/nextvald/nextvald/proxy/wire"
 )
@@ -24,6 +25,21 @@ func failingStatement(n int) string {
 // planner does not evaluate it.
 func failingExpression(n int) string {
 	return fmt.Sprintf("pg_catalog.int8in(pg_catalog.textout(pg_catalog.concat('nextvald failure %d')))", n)
+}
+
+// moreRows is what a row fails with for which no value was drawn. It is known in the answer to any statement, since the rows
+// of a cursor are fetched by another than its own.
+const moreRows = "nextvald failure of a row without a value"
+
+// isMoreRows reports whether an ErrorResponse body is that of such a row.
+func isMoreRows(fields []byte) bool {
+	return wire.ErrorField(fields, 'C') == failingCode && strings.Contains(wire.ErrorField(fields, 'M'), moreRows)
+}
+
+func errMoreRows() *wire.Error {
+	return &wire.Error{Code: "40001", Message: "nextval was called for more rows than there were when they were counted",
+		Detail: "nextvald counts the rows of a statement and draws their values before it runs.",
+		Hint:   "Repeat the transaction. At isolation level REPEATABLE READ no rows come in between."}
 }
 
 // failureOf finds the error of ours that an ErrorResponse body stands for; nil when it is the upstream's own.

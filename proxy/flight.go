@@ -38,6 +38,7 @@ type special struct {
 // reply gathers the answer to a question of ours. It is complete when its last expectation has left the flight.
 type reply struct {
 	rows        [][]string // NULL is ""
+	types       []uint32   // of parameters
 	description []byte     // the frame of a RowDescription
 	err         *wire.Error
 	// heard: an error is the client's too.

@@ -329,6 +329,9 @@ func (q *textEdit) add(st *sqlrewrite.Statement) error {
 		if err := x.check(u); err != nil {
 			return err
 		}
+		if err := q.checkRows(u); err != nil {
+			return err
+		}
 		if st.Answer != nil && u.all() && q.passed == 0 {
 			if columns, ok := answer.Columns(st.Answer, nil); ok {
 				q.local = append(q.local, localStatement{statement: st, use: u, columns: columns})
@@ -403,13 +406,10 @@ func (q *textEdit) edit(u *use) error {
 		return err
 	}
 	for i := range u.statement.Calls {
-		if !u.ours[i] || u.nested(i) {
+		if !u.ours[i] || u.nested(i) || u.byRow(i) {
 			continue
 		}
-		c := u.statement.Calls[i]
-		if u.statement.Explain {
-			c.Place = sqlrewrite.PlaceExpression // names show nowhere, and a subquery would show in the plan
-		}
+		c := &u.statement.Calls[i]
 		r, err := x.evaluate(u, i)
 		value := literal(r)
 		switch {
@@ -419,7 +419,10 @@ func (q *textEdit) edit(u *use) error {
 		default:
 			value = q.fails(err, failingExpression)
 		}
-		q.edits = append(q.edits, sqlrewrite.Edit{Start: c.Start, End: c.End, Text: c.Replacement(value)})
+		q.edits = append(q.edits, sqlrewrite.Edit{Start: c.Start, End: c.End, Text: u.replacement(c, value)})
+	}
+	if err := q.editRows(u); err != nil {
+		return err
 	}
 	edits, err := x.readEdits(u)
 	q.edits = append(q.edits, edits...)
@@ -447,6 +450,16 @@ func (x *session) readEdits(u *use) ([]sqlrewrite.Edit, error) {
 	}
 	overlays, err := x.overlayLiterals(u)
 	return append(edits, overlays...), err
+}
+
+// replacement is what to put in the place of a call.
+func (u *use) replacement(c *sqlrewrite.Call, value string) string {
+	if !u.statement.Explain {
+		return c.Replacement(value)
+	}
+	shown := *c
+	shown.Place = sqlrewrite.PlaceExpression // names show nowhere, and a subquery would show in the plan
+	return shown.Replacement(value)
 }
 
 // fails notes a failure and returns what raises it in the upstream.

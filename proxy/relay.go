@@ -69,6 +69,13 @@ func (x *session) upstreamMessage() error {
 		}
 		return x.relayFrame(typ, body)
 	case wire.TypeParameterDescription:
+		if quiet && head.x != nil && head.x.reply != nil {
+			frame, err := x.from.Frame(body)
+			if err == nil {
+				head.x.reply.types, err = wire.DecodeParameterDescription(frame[wire.HeaderLen:])
+			}
+			return err
+		}
 		if owed && head.x != nil && head.x.trim {
 			frame, err := x.from.Frame(body)
 			if err != nil {
@@ -178,7 +185,9 @@ func (x *session) relayError(head expectation, owed bool, body int) error {
 	if fatal {
 		x.fatal.Store(true)
 	}
-	if owed && head.x != nil {
+	if owed && isMoreRows(fields) {
+		frame = wire.AppendError(nil, errMoreRows())
+	} else if owed && head.x != nil {
 		ours := failureOf(head.x.failures, fields)
 		switch {
 		case fatal:

@@ -34,9 +34,11 @@ type statement struct {
 	handed  bool            // local: the upstream got it too
 	watched bool            // passed: parameters may name sequences of ours
 
-	base  int   // edited: parameters of the client
-	calls []int // edited: calls that became parameters, in order
-	reads []int // edited: reads that became three parameters each
+	base  int      // edited: parameters of the client
+	calls []int    // edited: calls that became parameters, in order
+	rows  []int    // edited: calls by row that became three parameters each, behind those
+	reads []int    // edited: reads that became three parameters each, behind those
+	types []uint32 // edited: of the client's parameters as the upstream has them; nil while nobody had to know
 	// overlaid: edited: one more parameter is what the catalogs it reads are to tell.
 	overlaid bool
 	// origins tells what the text as the client wrote it returns.
@@ -138,6 +140,8 @@ const (
 	oidText    = 25
 	oidOID     = 26
 	oidUnknown = 705
+	oidNames   = 1003 // name[]
+	oidInt8s   = 1016 // int8[]
 	oidVarchar = 1043
 )
 

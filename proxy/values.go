@@ -210,7 +210,7 @@ func (x *session) check(u *use) error {
 		case c.Evaluation == sqlrewrite.Later:
 			return notSupported("Call the function in the statements themselves: nextvald cannot see a call that the upstream server makes later.",
 				"%s of %s in a definition (a column default, view, function, prepared statement) is not supported", functionName(c.Function), name)
-		case c.Evaluation == sqlrewrite.PerRow:
+		case c.Evaluation == sqlrewrite.PerRow && !x.numbered(u, i):
 			return notSupported("Draw the values first, one SELECT with several calls or one statement each, and pass them in.",
 				"%s of %s once for each row is not supported", functionName(c.Function), name)
 		case c.Function == sqlrewrite.Setval && (c.Value.Kind == sqlrewrite.Opaque && u.inner(i) < 0 && u.expression(i) == "" || c.IsCalled.Kind == sqlrewrite.Opaque):

@@ -129,6 +129,20 @@ func CopyOrigins(frame, from []byte) []byte {
 	return frame
 }
 
+// DecodeParameterDescription returns the types in a ParameterDescription body.
+func DecodeParameterDescription(body []byte) ([]uint32, error) {
+	d := decoder{body}
+	n := int(d.uint16())
+	if n*4 > len(d.rest) {
+		return nil, ErrFormat
+	}
+	types := make([]uint32, n)
+	for i := range types {
+		types[i] = d.uint32()
+	}
+	return types, d.end()
+}
+
 // AppendDataRow appends a DataRow message; a nil value is NULL.
 func AppendDataRow(dst []byte, values ...[]byte) []byte {
 	dst, at := begin(dst, TypeDataRow)
