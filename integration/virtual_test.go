@@ -36,6 +36,78 @@ func TestRowsByParameter(t *testing.T) {
 	require.NotEmpty(t, hint(err))
 }
 
+// TestShapesThatAreRefused holds the statements that cannot be answered rightly for a sequence that the upstream does
+// not know: they fail with a hint, draw nothing and leave nothing behind.
+func TestShapesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	url := through(t)
+	exec(t, url, "CREATE SEQUENCE s", "CREATE TABLE t (id bigint, v text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')",
+		"CREATE FUNCTION noisy() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+		"CREATE FUNCTION twins(text) RETURNS SETOF text LANGUAGE sql IMMUTABLE AS 'VALUES ($1), ($1)'",
+		"CREATE FUNCTION doubled(t) RETURNS SETOF text LANGUAGE sql IMMUTABLE AS 'VALUES ($1.v), ($1.v)'",
+		"CREATE FUNCTION paired(text, text) RETURNS SETOF text LANGUAGE sql IMMUTABLE AS 'VALUES ($1), ($2)'",
+		"CREATE OPERATOR <<>> (LEFTARG = text, RIGHTARG = text, FUNCTION = paired)")
+	conn := connect(t, url)
+	for name, sql := range map[string]string{
+		"of each group":                    "SELECT v, nextval('s') FROM t GROUP BY v",
+		"of distinct rows":                 "SELECT DISTINCT nextval('s') FROM t",
+		"of limited rows":                  "SELECT nextval('s') FROM t LIMIT 1",
+		"of locked rows":                   "SELECT nextval('s') FROM t FOR UPDATE",
+		"of some rows":                     "SELECT COALESCE(id, nextval('s')) FROM t",
+		"of sampled rows":                  "SELECT nextval('s') FROM t TABLESAMPLE SYSTEM (50)",
+		"of deleted rows":                  "WITH d AS (DELETE FROM t RETURNING v) SELECT nextval('s') FROM d",
+		"in an aggregate":                  "SELECT sum(nextval('s')) FROM t",
+		"in a subquery":                    "SELECT q.n FROM (SELECT nextval('s') AS n FROM t) q",
+		"beside a window":                  "SELECT nextval('s'), rank() OVER (ORDER BY v) FROM t",
+		"beside currval":                   "SELECT nextval('s'), currval('s') FROM t",
+		"beside a subquery":                "SELECT nextval('s'), (SELECT nextval('s')) FROM t",
+		"beside a set-returning function":  "SELECT nextval('s'), generate_series(1, 3)",
+		"volatile WHERE":                   "SELECT nextval('s') FROM t WHERE random() < 2",
+		"volatile function in FROM":        "SELECT nextval('s') FROM noisy()",
+		"volatile ORDER BY":                "SELECT nextval('s'), v FROM t ORDER BY random()",
+		"function that returns a set":      "SELECT nextval('s'), twins(v) FROM t",
+		"column that returns a set":        "SELECT nextval('s'), t.doubled FROM t",
+		"operator that returns a set":      "SELECT nextval('s'), v <<>> v FROM t",
+		"aggregate of several arguments":   "SELECT nextval('s'), string_agg(v, ',') FROM t",
+		"rows of the statement before":     "INSERT INTO t VALUES (3, 'c'); SELECT nextval('s') FROM t",
+		"UPDATE":                           "UPDATE t SET id = nextval('s')",
+		"in WHERE":                         "SELECT v FROM t WHERE id = nextval('s')",
+		"RETURNING of many rows":           "INSERT INTO t VALUES (1, 'c'), (2, 'd') RETURNING nextval('s')",
+		"recursive":                        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE nextval('s') < 3) SELECT count(*) FROM r",
+		"lateral":                          "SELECT q.n FROM t, LATERAL (SELECT nextval('s') AS n) q",
+		"correlated":                       "SELECT (SELECT nextval('s') + t.id) FROM t",
+		"setval for each row":              "SELECT setval('s', id) FROM t",
+		"column default":                   "CREATE TABLE d (id bigint DEFAULT nextval('s'))",
+		"column default later":             "ALTER TABLE t ALTER COLUMN id SET DEFAULT nextval('s')",
+		"view":                             "CREATE VIEW w AS SELECT nextval('s')",
+		"materialized view":                "CREATE MATERIALIZED VIEW w AS SELECT nextval('s')",
+		"rule":                             "CREATE RULE r AS ON INSERT TO t DO ALSO SELECT nextval('s')",
+		"SQL function":                     "CREATE FUNCTION f() RETURNS bigint LANGUAGE sql AS $$SELECT nextval('s')$$",
+		"SQL function of the standard":     "CREATE FUNCTION f() RETURNS bigint RETURN nextval('s')",
+		"PL/pgSQL function":                "CREATE FUNCTION f() RETURNS bigint LANGUAGE plpgsql AS $f$BEGIN RETURN nextval ( 'public.s' ); END$f$",
+		"DO":                               "DO $$BEGIN PERFORM nextval('s'); END$$",
+		"PREPARE":                          "PREPARE p AS SELECT nextval('s')",
+		"DDL among statements of upstream": "CREATE SEQUENCE x; INSERT INTO t VALUES (9)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := conn.Exec(context.Background(), sql, pgx.QueryExecModeSimpleProtocol)
+			require.Equal(t, "0A000", code(err), "%v", err)
+			require.NotEmpty(t, hint(err))
+		})
+	}
+	t.Run("name in a parameter, for each row", func(t *testing.T) {
+		_, err := conn.Exec(context.Background(), "SELECT nextval($1) FROM t", "s")
+		require.Equal(t, "0A000", code(err), "%v", err)
+	})
+	var last int64
+	var called bool
+	require.NoError(t, conn.QueryRow(context.Background(), "SELECT last_value, is_called FROM s").Scan(&last, &called))
+	require.False(t, called, "a refused statement drew a value")
+	var rows int
+	require.NoError(t, conn.QueryRow(context.Background(), "SELECT count(*) FROM t").Scan(&rows))
+	require.Equal(t, 2, rows)
+}
+
 // TestNamesOfBothWorlds: sequences of nextvald and relations of the upstream share their names' space.
 func TestNamesOfBothWorlds(t *testing.T) {
 	t.Parallel()

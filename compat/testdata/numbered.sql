@@ -1,0 +1,101 @@
+CREATE SEQUENCE s;
+CREATE SEQUENCE other START 100 INCREMENT -5 MINVALUE -1000 MAXVALUE 1000;
+CREATE TABLE t (id bigint, v text);
+CREATE TABLE u (id bigint, k int, v text DEFAULT 'none', UNIQUE (id));
+INSERT INTO t VALUES (3, 'c'), (1, 'a'), (2, 'b'), (5, 'e'), (4, NULL);
+SELECT nextval('s') FROM t;
+SELECT nextval('s'), id, v FROM t;
+SELECT nextval('s') AS n, * FROM t WHERE id > 1;
+SELECT v, nextval('s')::int, id FROM t ORDER BY v;
+SELECT nextval('s') FROM t ORDER BY id DESC;
+SELECT nextval('s') AS n, id AS k FROM t ORDER BY k DESC;
+SELECT id, nextval('s') FROM t ORDER BY 1;
+SELECT id, nextval('s') FROM t ORDER BY 2 DESC;
+SELECT nextval('s') AS n, lower(v) AS id FROM t ORDER BY id NULLS FIRST;
+SELECT nextval('s') AS a, nextval('s') AS b, id FROM t ORDER BY id;
+SELECT nextval('s'), nextval('other'), nextval('public.s') FROM t;
+SELECT currval('s'), lastval();
+SELECT nextval('other'), nextval('s') FROM t;
+SELECT currval('other'), lastval();
+SELECT nextval('s') + 1000, abs(nextval('other')), ARRAY[nextval('s')], ROW(nextval('s'), v) FROM t;
+SELECT nextval('s') FROM t WHERE false;
+SELECT lastval();
+SELECT nextval('s') FROM generate_series(1, 7);
+SELECT g, nextval('s') FROM generate_series(10, 1, -3) AS g;
+SELECT nextval('s') FROM generate_series(5, 1);
+SELECT nextval('s') FROM generate_series(1, 5, 0);
+SELECT nextval('s') FROM generate_series(1, 6) AS g WHERE g % 2 = 0;
+SELECT nextval('s'), a.id, b.id FROM t a JOIN t b ON a.id < b.id ORDER BY a.id, b.id;
+SELECT nextval('s'), a.v FROM t a LEFT JOIN u b USING (id) ORDER BY a.id;
+SELECT nextval('s'), q.m FROM (SELECT max(id) AS m, v IS NULL AS n FROM t GROUP BY 2) q ORDER BY m;
+SELECT nextval('s'), id FROM t, LATERAL (SELECT t.id * 2 AS d) l WHERE d > 4 ORDER BY d;
+WITH w AS (SELECT id FROM t WHERE id > 2) SELECT nextval('s'), id FROM w ORDER BY id;
+SELECT nextval('s'), (SELECT count(*) FROM u) AS n, rank() OVER (ORDER BY id) FROM t ORDER BY id;
+INSERT INTO u SELECT nextval('s'), 1, v FROM t ORDER BY id;
+INSERT INTO u (v, id) SELECT v, nextval('s') FROM t WHERE v IS NOT NULL ORDER BY v DESC RETURNING id, v;
+INSERT INTO u (id) SELECT nextval('s') FROM generate_series(1, 3) RETURNING *;
+WITH w AS (SELECT v FROM t ORDER BY id) INSERT INTO u (v, id) SELECT v, nextval('s') FROM w RETURNING id, v;
+INSERT INTO u (id, k) (SELECT nextval('s'), id FROM t ORDER BY id) ON CONFLICT (id) DO NOTHING RETURNING id, k;
+INSERT INTO u (id) SELECT nextval('s') FROM t WHERE id > 100;
+SELECT count(*), sum(id), max(id) FROM u;
+CREATE TABLE made AS SELECT nextval('s'), v FROM t ORDER BY id;
+SELECT * FROM made;
+CREATE TABLE empty AS SELECT nextval('s') AS n FROM t WITH NO DATA;
+SELECT setval('s', 500);
+SELECT nextval('s') AS n INTO made_too FROM t;
+SELECT * FROM made_too ORDER BY n;
+COPY (SELECT nextval('s'), v FROM t ORDER BY id) TO STDOUT;
+SELECT setval('s', 1000);
+BEGIN;
+DECLARE c CURSOR FOR SELECT nextval('s'), id FROM t ORDER BY id;
+FETCH 2 FROM c;
+FETCH ALL FROM c;
+COMMIT;
+SELECT nextval('s');
+EXPLAIN (COSTS OFF) SELECT nextval('s') FROM t;
+SELECT nextval('s');
+BEGIN READ ONLY;
+SELECT nextval('s') FROM t WHERE false;
+SELECT nextval('s') FROM t;
+ROLLBACK;
+BEGIN;
+INSERT INTO u SELECT nextval('s'), 7 FROM t;
+ROLLBACK;
+SELECT nextval('s'), count(*) FROM u WHERE k = 7;
+SELECT nextval('s') FROM absent;
+SELECT nextval('s') FROM t WHERE absent = 1;
+SELECT nextval('s'), absent FROM t;
+SELECT setval('s', 2000);
+SELECT nextval('s') FROM t JOIN u ON id = 1;
+SELECT nextval('s'), 1 / (id - id) FROM t WHERE id < 0;
+SELECT nextval('s') FROM t WHERE 1 / (id - id) > 0;
+BEGIN;
+SELECT nextval('s') FROM absent WHERE id = 'a';
+SELECT 1;
+ROLLBACK;
+SELECT nextval('s');
+CREATE SEQUENCE small MAXVALUE 7;
+INSERT INTO u SELECT nextval('small') + 100000, id FROM t;
+INSERT INTO u SELECT nextval('small') + 100000, id FROM t;
+SELECT nextval('small');
+SELECT count(*) FROM u WHERE id > 100000;
+CREATE SEQUENCE round MAXVALUE 3 CYCLE;
+SELECT nextval('round'), id FROM t ORDER BY id;
+SELECT nextval('round'), nextval('round') FROM t;
+CREATE SEQUENCE wide MINVALUE -9223372036854775808 START -9223372036854775808 INCREMENT 9223372036854775807;
+SELECT nextval('wide') FROM generate_series(1, 3);
+SELECT nextval('wide') FROM generate_series(1, 3);
+BEGIN; INSERT INTO u SELECT nextval('s'), 8 FROM t; COMMIT;
+SELECT nextval('s'), count(*) FROM u WHERE k = 8;
+SELECT nextval('s'), last_value FROM s;
+
+-- With parameters.
+SELECT setval('s', 3000);
+SELECT nextval('s'), v FROM t WHERE id > $1 ORDER BY v \bind 1 \g
+SELECT nextval('s'), $1::text AS a, v FROM t WHERE v <> $2 AND id > $3 ORDER BY v \bind x a 1 \g
+SELECT nextval('s') + $1::int8 AS n FROM generate_series(1, $2::int4) \bind 10 4 \g
+SELECT nextval('s') FROM generate_series($1::int8, $2, $3) \bind 10 4 -3 \g
+WITH w AS (SELECT v FROM t WHERE v > $2) INSERT INTO u (id, v) SELECT nextval('s') + 1000000, w.v || $1 FROM w ORDER BY v RETURNING id, v \bind + a \g
+SELECT nextval('s'), nextval('public.s') FROM t WHERE v = ANY ($1) ORDER BY id \bind {a,c} \g
+SELECT nextval('s') FROM t WHERE v = $1 \bind absent \g
+SELECT currval('s'), lastval();
