@@ -248,7 +248,9 @@ func (f *feeder) run(ctx context.Context) {
 			return
 		}
 		for _, database := range f.h.registry.Databases() {
-			f.lookAt(ctx, database)
+			if !f.h.paused(database) {
+				f.lookAt(ctx, database)
+			}
 		}
 	}
 }

@@ -38,6 +38,8 @@ type Handovers struct {
 
 	// abandoned is how old a handover under way is when its author is taken for dead.
 	abandoned time.Duration
+	// paused says that no connection to a database should be opened by itself.
+	paused func(database string) bool
 	// between is called between any two steps of a handover; tests end there.
 	between func(step string)
 }
@@ -48,8 +50,22 @@ func NewHandovers(u Upstream, registry *sequencer.Registry, log *slog.Logger) *H
 	return newHandovers(newControls(u), registry, log)
 }
 
+// NewHandovers returns what hands sequences over on the manager's control connections, which Revoke closes: while a database
+// is announced as a whole, perhaps to be dropped, its fences are not looked at. Close it after the manager.
+func (m *Manager) NewHandovers(registry *sequencer.Registry, log *slog.Logger) *Handovers {
+	h := newHandovers(m.controls, registry, log)
+	h.paused = func(database string) bool {
+		d := m.database(database)
+		return d.revoking.Load() > 0 || d.passed.Load() > m.elapsed(m.cfg.Clock.Now())
+	}
+	return h
+}
+
 func newHandovers(c *controls, registry *sequencer.Registry, log *slog.Logger) *Handovers {
-	return &Handovers{registry: registry, controls: c, log: log, pace: usualPace, abandoned: handoverAbandoned, between: func(string) {}}
+	return &Handovers{
+		registry: registry, controls: c, log: log, pace: usualPace, abandoned: handoverAbandoned,
+		paused: func(string) bool { return false }, between: func(string) {},
+	}
 }
 
 // Start keeps the fences of the registry's loaded databases ahead of their use, until Close.

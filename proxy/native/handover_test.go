@@ -305,3 +305,28 @@ func TestNamesFollow(t *testing.T) {
 	require.NoError(t, p.Adopt(t.Context(), database, p.oid("b")))
 	require.EqualValues(t, 77, p.next(p.oid("b")))
 }
+
+// A database can be dropped whose sequences the store has: nobody connects to it once it is announced.
+func TestHandoversLetGoOfADatabase(t *testing.T) {
+	s, database := testDatabase(t)
+	p := newProcess(t, memstore.New(), s, database)
+	m := New(Config{Logger: p.log, Upstream: s, Members: p.registry})
+	h := m.NewHandovers(p.registry, p.log)
+	h.pace = pace{20 * time.Millisecond, 40 * time.Millisecond}
+	defer h.Close()
+	defer m.Close()
+	s.run("CREATE SEQUENCE a")
+	require.NoError(t, h.Adopt(t.Context(), database, p.oid("a")))
+	h.Start()
+	connected := func() (n int) {
+		require.NoError(t, p.direct.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%last_value%'`).Scan(&n))
+		return n
+	}
+	require.Eventually(t, func() bool { return connected() > 0 }, 10*time.Second, 5*time.Millisecond)
+	done, err := m.Revoke(t.Context(), database, 0)
+	require.NoError(t, err)
+	defer done()
+	require.Eventually(t, func() bool { return connected() == 0 }, 10*time.Second, 5*time.Millisecond)
+	require.True(t, h.paused(database))
+}
