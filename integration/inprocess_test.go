@@ -74,6 +74,13 @@ var before, standing inProcess
 // start runs the proxy once for all tests.
 func (p *inProcess) start(t testing.TB, cfg proxy.Config, open func() (sequencer.Store, error)) string {
 	t.Helper()
+	return p.startWith(t, cfg, open, sequencer.Config{}, func(*sequencer.Registry, *proxy.Config) {})
+}
+
+// startWith is start with a configuration of the registry, and more of the proxy's that needs the registry.
+func (p *inProcess) startWith(t testing.TB, cfg proxy.Config, open func() (sequencer.Store, error), leasing sequencer.Config,
+	finish func(*sequencer.Registry, *proxy.Config)) string {
+	t.Helper()
 	p.once.Do(func() {
 		p.err = func() error {
 			store, err := open()
@@ -81,11 +88,13 @@ func (p *inProcess) start(t testing.TB, cfg proxy.Config, open func() (sequencer
 				return err
 			}
 			cfg.Logger, cfg.DialTimeout = slog.New(slog.NewTextHandler(&p.log, &slog.HandlerOptions{Level: slog.LevelError})), 5*time.Second
-			registry, err := sequencer.Open(context.Background(), store, sequencer.Config{Logger: cfg.Logger})
+			leasing.Logger = cfg.Logger
+			registry, err := sequencer.Open(context.Background(), store, leasing)
 			if err != nil {
 				return err
 			}
 			cfg.Sequences = registry
+			finish(registry, &cfg)
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				return err

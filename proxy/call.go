@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"encoding/binary"
+	"errors"
 	"strconv"
 
 	"github.com/nextvald/nextvald/proxy/answer"
@@ -28,7 +29,7 @@ func (x *session) functionCall(body int) error {
 		return err
 	}
 	pass := func() error {
-		x.values.passed()
+		x.values.passed(nil)
 		return x.send(expectation{kind: wire.TypeFunctionCall}, frame)
 	}
 	m, err := wire.DecodeFunctionCall(frame[wire.HeaderLen:])
@@ -53,11 +54,21 @@ func (x *session) functionCall(body int) error {
 		*argument = sqlrewrite.Argument{Kind: sqlrewrite.Parameter, Param: i + 1, Type: f.arguments[i]}
 		params[i] = answer.Param{Value: m.Arguments[i], Format: answer.FormatOf(m.ArgumentFormats, i), Type: f.arguments[i]}
 	}
+	if x.mirrored() && !x.concerns(st, params) {
+		if err := x.clearWay(st, params, nil); err != nil {
+			return x.failQuery(nil, err)
+		}
+		return pass()
+	}
+	x.resolveAnew()
 	u, err := x.resolveUse(&sqlrewrite.Plan{Params: len(params)}, st, params, true)
 	switch {
 	case err != nil:
 		return x.failQuery(nil, err)
 	case !u.any() && !x.srv.cfg.Standalone:
+		if err := x.clearWay(st, params, u.ours); err != nil {
+			return x.failQuery(nil, err)
+		}
 		return pass()
 	case !u.any() && len(params) > 0 && !u.ours[0]:
 		name, _, err := answer.Text(params[0])
@@ -72,6 +83,9 @@ func (x *session) functionCall(body int) error {
 		return x.failQuery(nil, err)
 	}
 	r, err := x.evaluate(u, 0)
+	if errors.Is(err, ErrPass) {
+		return pass()
+	}
 	if err != nil {
 		return x.failQuery(nil, err)
 	}

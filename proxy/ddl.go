@@ -17,11 +17,14 @@ import (
 // ownsDDL reports whether a DDL statement is nextvald's to carry out. DDL on names that are not ours passes.
 func (x *session) ownsDDL(st *sqlrewrite.Statement) (bool, error) {
 	d := st.DDL
-	if d.Verb == sqlrewrite.CreateSequence {
-		if d.Temporary {
-			return false, nil // it lives and dies with its session in the upstream
+	switch {
+	case d.Verb == sqlrewrite.CreateSequence:
+		if d.Temporary || x.mirrored() {
+			return false, nil // a temporary one lives and dies with its session in the upstream
 		}
 		return x.createsHere(d.Names[0])
+	case x.mirrored() && d.Verb == sqlrewrite.SetParameters && isPolicy(d):
+		return true, nil
 	}
 	ours := 0
 	var others []sqlrewrite.Name
@@ -30,7 +33,7 @@ func (x *session) ownsDDL(st *sqlrewrite.Statement) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if sequence != nil {
+		if sequence != nil && !(x.mirrored() && sequence.Kind() == sequencer.Mirrored) {
 			ours++
 		} else {
 			others = append(others, name)
@@ -136,6 +139,14 @@ func (x *session) applyDDL(st *sqlrewrite.Statement) (notices []*wire.Error, err
 	}
 	if d.Verb == sqlrewrite.CreateSequence {
 		return x.createSequence(st)
+	}
+	if d.Verb == sqlrewrite.SetParameters && x.mirrored() {
+		if m, err := x.mean(d.Names[0]); m != nil || err != nil {
+			if err == nil {
+				err = x.setParameters(m, d)
+			}
+			return nil, err
+		}
 	}
 	sequences := make([]*sequencer.Sequence, 0, len(d.Names))
 	for _, name := range d.Names {
@@ -298,7 +309,7 @@ func (x *session) checkCreates(st *sqlrewrite.Statement) error {
 		}
 	}
 	for _, name := range st.Creates {
-		if strings.HasPrefix(name.Schema, "pg_") {
+		if strings.HasPrefix(name.Schema, "pg_") || x.mirrored() && !x.known(name.Name) {
 			continue // a temporary relation hides a sequence, and takes nothing from it
 		}
 		full, err := x.creationName(name)
@@ -309,7 +320,7 @@ func (x *session) checkCreates(st *sqlrewrite.Statement) error {
 		if err != nil {
 			return err
 		}
-		if sequence != nil {
+		if sequence != nil && !(x.mirrored() && sequence.Kind() == sequencer.Mirrored) {
 			e := errDuplicate(name.Name)
 			e.Hint = "It is a sequence of nextvald. Choose another name, or rename or drop the sequence."
 			return e
@@ -410,6 +421,11 @@ func (x *session) options(st *sqlrewrite.Statement) (sequencer.Options, error) {
 
 // policyNamespace is that of the parameters by which a sequence gets a policy of its own.
 const policyNamespace = "nextvald"
+
+// isPolicy reports whether all parameters of a SET or RESET are nextvald's.
+func isPolicy(d *sqlrewrite.DDL) bool {
+	return !slices.ContainsFunc(d.Parameters, func(p sqlrewrite.StorageParameter) bool { return p.Namespace != policyNamespace })
+}
 
 // policyOptions reads SET (nextvald.<key> = <value>, ...) and RESET (nextvald.<key>, ...). Other parameters are refused as
 // PostgreSQL refuses all of them for a sequence.

@@ -72,6 +72,12 @@ func (x *session) parse(body int) error {
 		if err := x.checkCreates(st.parsed); err != nil {
 			return x.fail(err)
 		}
+		if x.mirrored() {
+			st.counted = !slices.ContainsFunc(st.parsed.Calls, func(c sqlrewrite.Call) bool { return c.Name.Kind == sqlrewrite.Parameter })
+			if !x.concerns(st.parsed, nil) {
+				return x.parsePassed(st, frame)
+			}
+		}
 		return x.parseUse(st, frame)
 	case sqlrewrite.KindDDL:
 		ours, err := x.ownsDDL(st.parsed)
@@ -94,6 +100,7 @@ func (x *session) parse(body int) error {
 
 // parseUse prepares a statement with sequence calls or reads.
 func (x *session) parseUse(st *statement, frame []byte) error {
+	x.resolveAnew()
 	u, err := x.resolveUse(st.plan, st.parsed, nil, false)
 	if err != nil {
 		return x.fail(err)
@@ -105,7 +112,7 @@ func (x *session) parseUse(st *statement, frame []byte) error {
 	if err := x.check(u); err != nil {
 		return x.fail(err)
 	}
-	if a := st.parsed.Answer; a != nil && u.all() {
+	if a := st.parsed.Answer; a != nil && u.all() && !(x.mirrored() && (later || !u.answerable())) {
 		if params, ok := finalParams(st.parsed, st.declared); ok {
 			if columns, ok := answer.Columns(a, params); ok {
 				st.params, st.columns = params, columns
@@ -116,7 +123,7 @@ func (x *session) parseUse(st *statement, frame []byte) error {
 			}
 		}
 	}
-	if !u.any() && !u.editable() {
+	if !u.any() && (!u.editable() || x.mirrored()) {
 		st.watched = later
 		return x.parsePassed(st, frame)
 	}
@@ -181,13 +188,14 @@ func (x *session) parseEdited(st *statement, u *use) error {
 	}
 	for i := range st.parsed.Calls {
 		c := &st.parsed.Calls[i]
-		if u.nested(i) || !u.ours[i] && !(u.isLater(i) && editable(c)) || u.byRow(i) {
+		if u.nested(i) || !u.ours[i] && !(u.isLater(i) && editable(c)) || u.byRow(i) || x.mirrored() && c.Evaluation != sqlrewrite.Once {
 			continue
 		}
 		value := parameter(oidInt8, "int8")
-		if u.isLater(i) {
+		if u.isLater(i) || x.mirrored() { // it may be the upstream's by then
 			value = "COALESCE(" + value + ", " + st.text[c.Start:c.End] + ")"
-		} else {
+		}
+		if !u.isLater(i) {
 			declareArguments(types[:st.base], c)
 		}
 		st.calls = append(st.calls, i)
@@ -234,7 +242,7 @@ func (x *session) parseEdited(st *statement, u *use) error {
 // parseUtility sends on a Parse of a statement that takes no parameters: what it reads is put into its text now.
 func (x *session) parseUtility(st *statement, u *use) error {
 	for i := range u.ours {
-		if u.ours[i] || u.isLater(i) {
+		if !x.mirrored() && (u.ours[i] || u.isLater(i)) {
 			return x.fail(notSupported("Send it by the simple query protocol.",
 				"a sequence call of nextvald in COPY or EXECUTE is not supported in the extended query protocol"))
 		}
@@ -300,6 +308,9 @@ func (x *session) bind(body int) error {
 		return x.discardAndFail(body, errNoStatement(statementName))
 	case st == nil || st.mode == passed:
 		delete(x.portals, name)
+		if st != nil && x.mirrored() && st.parsed != nil && st.parsed.Kind == sqlrewrite.KindUse {
+			return x.bindPassed(strings.Clone(name), st, body)
+		}
 		if st != nil && st.watched {
 			return x.bindWatched(st, body)
 		}
@@ -391,6 +402,11 @@ func (x *session) bindLocal(m *wire.Bind, st *statement, frame []byte) error {
 		if r := x.kept(st.parsed); r != nil && len(m.Parameters) == 0 {
 			p.use = r.use
 		} else if handed, err := x.bindUse(p, m); handed || err != nil {
+			if errors.Is(err, ErrPass) {
+				own := &portal{statement: st, upstream: true, use: p.use, params: p.params}
+				x.portals[m.Portal] = own
+				return x.bindOwn(strings.Clone(m.Portal), own, m, false)
+			}
 			if err != nil {
 				return x.fail(err)
 			}
@@ -422,12 +438,16 @@ func (x *session) bindUse(p *portal, m *wire.Bind) (handed bool, err error) {
 			params[i].Value = append([]byte{}, v...)
 		}
 	}
+	x.resolveAnew()
 	u, err := x.resolveUse(st.plan, st.parsed, params, true)
 	switch {
 	case err != nil:
 		return false, err
 	case !u.any() && !u.all():
 		return true, nil
+	case x.mirrored() && !(u.all() && u.answerable()):
+		p.use, p.params = u, params
+		return false, ErrPass
 	case !u.all():
 		return false, notSupported("Use one statement for each.", "a statement that calls sequences of nextvald and of the upstream server by parameters is not supported")
 	}
@@ -502,6 +522,7 @@ func (x *session) drawEdited(m *wire.Bind, st *statement) (values [][]byte, null
 	if st.overlaid {
 		values = values[:n+1]
 	}
+	x.resolveAnew()
 	params := x.parameters(m, st)
 	u, err := x.resolveUse(st.plan, st.parsed, params, true)
 	if err != nil {
@@ -516,14 +537,17 @@ func (x *session) drawEdited(m *wire.Bind, st *statement) (values [][]byte, null
 	for k, i := range st.calls {
 		c := &st.parsed.Calls[i]
 		if !u.ours[i] {
-			if c.Name.Kind == sqlrewrite.Constant {
+			if c.Name.Kind == sqlrewrite.Constant && !x.mirrored() {
 				return values, nulled, errUndefined(c.Name.Value) // it was ours when the statement was prepared
 			}
 			continue
 		}
-		r, err := x.evaluate(u, i)
+		r, err := x.evaluateOrLeave(u, i)
 		if err != nil {
 			return values, nulled, err
+		}
+		if !u.ours[i] {
+			continue
 		}
 		if c.Name.Kind == sqlrewrite.Parameter && u.sequences[i] != nil {
 			nulled = append(nulled, c.Name.Param-1)
@@ -535,6 +559,7 @@ func (x *session) drawEdited(m *wire.Bind, st *statement) (values [][]byte, null
 	if err := x.bindRows(u, st, params, values[rows:reads]); err != nil {
 		return values, nulled, err
 	}
+	x.notePassedCalls(st.parsed, u.ours)
 	for k, i := range st.reads {
 		if u.relations[i] == nil {
 			return values, nulled, errUndefined(st.parsed.Reads[i].Name.Name)
@@ -636,11 +661,18 @@ func (x *session) execute(body int) error {
 	p := x.portals[name]
 	switch {
 	case err != nil || p == nil:
-		x.values.passed()
+		x.values.passed(nil)
 		return x.forward(e, body)
 	case p.failure != nil:
 		return x.discardAndFail(body, p.failure)
 	case p.upstream:
+		if parsed := p.statement.parsed; parsed != nil && byte(x.status.Load()) != failed {
+			if err := x.clearWay(parsed, p.params, p.ours); err != nil {
+				return x.discardAndFail(body, err)
+			}
+		} else if err := x.clearWayUnseen(p.statement.traits); err != nil {
+			return x.discardAndFail(body, err)
+		}
 		x.noteTraits(p.statement.traits)
 		if parsed := p.statement.parsed; parsed != nil {
 			if parsed.Kind == sqlrewrite.KindTransaction && (x.pending != nil || x.srv.cfg.Standalone) {
@@ -669,7 +701,7 @@ func (x *session) execute(body int) error {
 			}
 			e.x = &special{statement: x.prepareOverlaid(u)}
 		}
-		x.values.passed()
+		x.values.passed(p.statement.parsed)
 		return x.forward(e, body)
 	}
 	if err := x.in.Discard(body); err != nil {
@@ -685,7 +717,11 @@ func (x *session) execute(body int) error {
 		x.deallocate(p.statement.parsed.Deallocate)
 		return x.respondLocal(wire.AppendCommandComplete(nil, "DEALLOCATE"))
 	}
-	return x.executeLocal(p, int(limit))
+	err = x.executeLocal(p, int(limit))
+	if errors.Is(err, ErrPass) {
+		return x.executeInstead(strings.Clone(name), p, limit)
+	}
+	return err
 }
 
 // executeLocal answers an Execute: as many rows as are asked for and left.
@@ -704,6 +740,9 @@ func (x *session) executeLocal(p *portal, limit int) error {
 	for _, row := range rows {
 		var err error
 		if frames, err = answer.Row(frames, row, p.statement.columns, p.formats, p.use.params, p.use.call, p.use.field); err != nil {
+			if errors.Is(err, ErrPass) {
+				return err // nothing is answered: there is one row at most
+			}
 			if len(frames) > 0 {
 				if err := x.respondLocal(frames); err != nil {
 					return err
@@ -782,6 +821,13 @@ func (x *session) closeTarget(body int) error {
 func (x *session) sync(body int) error {
 	here := !x.batch.forwarded && (x.batch.local || x.batch.skipping)
 	x.batch = batch{}
+	if !here && x.moving != nil {
+		held := &hold{}
+		if err := x.forward(expectation{kind: wire.TypeSync, x: &special{held: held}}, body); err != nil {
+			return err
+		}
+		return x.conclude(held)
+	}
 	if !here {
 		return x.forward(expectation{kind: wire.TypeSync}, body)
 	}

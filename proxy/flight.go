@@ -33,6 +33,7 @@ type special struct {
 	trim      bool                  // Describe: keep is set
 	origins   *reply                // its description tells the tables of the columns, and its error takes the place of another
 	mute      bool                  // Query: its ReadyForQuery is not the client's
+	held      *hold                 // Query, Sync: its ReadyForQuery waits
 }
 
 // reply gathers the answer to a question of ours. It is complete when its last expectation has left the flight.
@@ -88,6 +89,9 @@ func (f *flight) pushLocked(e expectation) {
 	if f.copying != 0 {
 		switch e.kind {
 		case wire.TypeSync:
+			if e.x != nil && e.x.held != nil {
+				e.x.held.copying = true
+			}
 			return
 		case kindCopyEnd:
 			f.copying = 0
@@ -210,13 +214,20 @@ func (f *flight) enterCopy() {
 	if f.first == len(f.queue) {
 		return
 	}
-	f.copying = f.queue[f.first].kind
+	head := f.queue[f.first]
+	f.copying = head.kind
+	if head.x != nil && head.x.held != nil {
+		head.x.held.copying = true
+	}
 	kept := f.queue[:f.first+1]
 	for _, e := range f.queue[len(kept):] {
 		if f.copying != 0 {
 			switch e.kind {
 			case wire.TypeSync:
 				f.syncs--
+				if e.x != nil && e.x.held != nil {
+					e.x.held.copying = true
+				}
 				continue
 			case kindCopyEnd:
 				f.copying = 0
@@ -235,6 +246,24 @@ func (f *flight) failCopy() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.copying = 0
+}
+
+// holds reports whether the ReadyForQuery that the upstream says next is kept from the client.
+func (f *flight) holds(h *hold) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h.answered = true
+	return !h.copying
+}
+
+// awaitHold waits until a ReadyForQuery is held, or cannot be. It reports false when the session is over.
+func (f *flight) awaitHold(h *hold) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for !(h.answered && f.syncs == 0) && !h.copying && !f.closed {
+		f.wait()
+	}
+	return !f.closed
 }
 
 // respond writes frames of ours in their turn: at once when nothing is in flight.

@@ -19,12 +19,15 @@ type names struct {
 	touched bool
 	// path are the schemas of the effective search_path, in order; nil when it has to be asked for.
 	path []string
-	// known are the full names of the sequences of ours that names stand for.
+	// known are the full names of the sequences of ours that names stand for; where the upstream has all relations, of those
+	// that it does not have.
 	known map[sqlrewrite.Name]sequencer.Name
 	// catalogs: the names of catalogs mean the catalogs.
 	catalogs tristate
 	// database is the OID of the session's database, 0 when it was not asked for yet.
 	database uint32
+	// meanings are the sequences of the upstream that names stand for; nil until there is one.
+	meanings map[sqlrewrite.Name]*meaning
 }
 
 func (n *names) init() { n.known = make(map[sqlrewrite.Name]sequencer.Name) }
@@ -34,6 +37,7 @@ func (x *session) changeNames() {
 	x.names.touched = true
 	x.names.path, x.names.catalogs = nil, unknown
 	clear(x.names.known)
+	clear(x.names.meanings)
 	clear(x.answers)
 }
 
@@ -47,9 +51,13 @@ func (x *session) resolve(name sqlrewrite.Name) (*sequencer.Sequence, error) {
 			return sequence, err // the registry knows it; nil when it was dropped or renamed meanwhile
 		}
 	}
-	sequence, err := x.find(name)
-	if sequence == nil || err != nil {
-		return nil, err // the registry remembers for a while what the store does not have
+	find := x.find
+	if x.mirrored() {
+		find = x.findMirrored
+	}
+	sequence, err := find(name)
+	if sequence == nil || err != nil || sequence.Kind() == sequencer.Mirrored {
+		return sequence, err // the registry remembers for a while what the store does not have
 	}
 	x.names.known[name] = x.visible(sequence)
 	return sequence, nil
@@ -69,11 +77,11 @@ func (x *session) find(name sqlrewrite.Name) (*sequencer.Sequence, error) {
 			continue // temporary and system schemas hold nothing of ours
 		}
 		sequence, err := x.lookup(sequencer.Name{Database: x.database, Schema: schema, Name: name.Name})
-		if sequence == nil || err != nil {
-			if err != nil {
-				return nil, err
-			}
-			continue
+		if err != nil {
+			return nil, err
+		}
+		if sequence == nil || x.mirrored() && sequence.Kind() == sequencer.Mirrored {
+			continue // the upstream knows what its own relations are called
 		}
 		hidden, err := x.hidden(schemas, schema, name.Name, sequence)
 		if hidden || err != nil {

@@ -34,6 +34,9 @@ type Native interface {
 	// Release hands a sequence back to the upstream, and returns once that is done. It is no error when it is the
 	// upstream's already.
 	Release(ctx context.Context, database string, oid uint32) error
+	// Follow gives a sequence of the store the name that the upstream has for it now. It is no error when there is nothing
+	// to follow.
+	Follow(ctx context.Context, database string, oid uint32) error
 }
 
 // Sequence is one whose values are handed out here: *sequencer.Sequence, or one whose values were drawn from the upstream.

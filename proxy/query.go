@@ -40,6 +40,11 @@ func (x *session) query(body int) error {
 	if err != nil {
 		return x.failQuery(nil, err)
 	}
+	if plan == nil {
+		if err := x.clearWayUnseen(traits); err != nil {
+			return x.failQuery(nil, err)
+		}
+	}
 	if plan == nil || len(plan.Statements) == 0 {
 		return x.passQuery(frame, traits, nil)
 	}
@@ -54,6 +59,9 @@ func (x *session) query(body int) error {
 func (x *session) oneByOne(plan *sqlrewrite.Plan) bool {
 	if len(plan.Statements) < 2 || x.srv.cfg.Standalone {
 		return len(plan.Statements) > 1
+	}
+	if x.mirrored() {
+		return false // DDL is the upstream's
 	}
 	ddl := false
 	for i := range plan.Statements {
@@ -113,18 +121,37 @@ func (x *session) plan(text string, traits sqlrewrite.Traits, void ...int) (*sql
 
 // passQuery sends a Query on as it is.
 func (x *session) passQuery(frame []byte, traits sqlrewrite.Traits, plan *sqlrewrite.Plan) error {
+	return x.sendQuery(expectation{kind: wire.TypeQuery}, frame, traits, plan)
+}
+
+// sendQuery sends a Query, and follows what comes of it.
+func (x *session) sendQuery(e expectation, frame []byte, traits sqlrewrite.Traits, plan *sqlrewrite.Plan) error {
+	var held *hold
+	if plan != nil && x.concludes(plan.Statements) {
+		held = &hold{}
+	}
 	x.noteTraits(traits)
-	if plan != nil {
+	if plan == nil {
+		x.values.passed(nil)
+	} else {
 		for i := range plan.Statements {
-			x.noteStatement(&plan.Statements[i])
+			st := &plan.Statements[i]
+			x.noteStatement(st)
+			if st.Kind != sqlrewrite.KindTransaction {
+				x.values.passed(st)
+			}
 		}
 	}
-	x.values.passed()
-	e := expectation{kind: wire.TypeQuery}
-	if x.muted {
-		e.x = &special{mute: true}
+	if (x.muted || held != nil) && e.x == nil {
+		e.x = &special{}
 	}
-	return x.send(e, frame)
+	if e.x != nil {
+		e.x.mute, e.x.held = x.muted, held
+	}
+	if err := x.send(e, frame); err != nil || held == nil {
+		return err
+	}
+	return x.conclude(held)
 }
 
 // noteTraits follows what a passed text may change of the session.
@@ -266,10 +293,15 @@ func (x *session) runQuery(plan *sqlrewrite.Plan, traits sqlrewrite.Traits, fram
 	}
 	if len(plan.Statements) == 1 && !x.batch.forwarded {
 		if r := x.kept(&plan.Statements[0]); r != nil {
-			return x.answerReady(r)
+			if err := x.answerReady(r); !errors.Is(err, ErrPass) {
+				return err
+			}
+			x.passing = true
+			defer func() { x.passing = false }()
 		}
 	}
 	x.text = plan.Text
+	x.resolveAnew()
 	q := textEdit{session: x, plan: plan}
 	for i := range plan.Statements {
 		if err := q.add(&plan.Statements[i]); err != nil {
@@ -292,9 +324,11 @@ type textEdit struct {
 	edits   []sqlrewrite.Edit
 	// failures are raised by the upstream where it comes to them.
 	failures []*wire.Error
-	describe bool                  // the tables of columns have to be asked for
-	prepared *statement            // by a PREPARE that was edited
-	at       *sqlrewrite.Statement // the statement being added
+	describe bool       // the tables of columns have to be asked for
+	prepared *statement // by a PREPARE that was edited
+	// ours says, of the statements that go to the upstream, which calls are answered here.
+	ours map[*sqlrewrite.Statement][]bool
+	at   *sqlrewrite.Statement // the statement being added
 }
 
 // localStatement is a statement of a Query that can be answered here.
@@ -316,6 +350,9 @@ func (q *textEdit) add(st *sqlrewrite.Statement) error {
 		if q.plan.Params > 0 && st.Prepare == nil {
 			return q.pass() // there are no parameters in a Query: the upstream says so
 		}
+		if x.mirrored() && !x.concerns(st, nil) {
+			break
+		}
 		u, err := x.resolveUse(q.plan, st, nil, true)
 		if err != nil {
 			return err
@@ -332,7 +369,7 @@ func (q *textEdit) add(st *sqlrewrite.Statement) error {
 		if err := q.checkRows(u); err != nil {
 			return err
 		}
-		if st.Answer != nil && u.all() && q.passed == 0 {
+		if st.Answer != nil && u.all() && q.passed == 0 && !(x.mirrored() && (x.passing || !u.answerable())) {
 			if columns, ok := answer.Columns(st.Answer, nil); ok {
 				q.local = append(q.local, localStatement{statement: st, use: u, columns: columns})
 				x.makeReady(u, columns)
@@ -402,17 +439,26 @@ func (q *textEdit) edit(u *use) error {
 	if u.statement.Peer != nil {
 		return errPeerShape()
 	}
+	if x.mirrored() {
+		q.leaveWhatFollows(u)
+	}
 	if err := x.begun(u); err != nil {
 		return err
 	}
+	if q.ours == nil {
+		q.ours = make(map[*sqlrewrite.Statement][]bool)
+	}
+	q.ours[u.statement] = u.ours
 	for i := range u.statement.Calls {
 		if !u.ours[i] || u.nested(i) || u.byRow(i) {
 			continue
 		}
 		c := &u.statement.Calls[i]
-		r, err := x.evaluate(u, i)
+		r, err := x.evaluateOrLeave(u, i)
 		value := literal(r)
 		switch {
+		case err == nil && !u.ours[i]:
+			continue
 		case err == nil:
 		case x.srv.cfg.Standalone || isAsked(err) || errors.Is(err, errOver) || errors.Is(err, errDiscarding):
 			return err
@@ -482,17 +528,32 @@ func (x *session) finishQuery(q *textEdit, traits sqlrewrite.Traits, frame []byt
 	}
 	if q.passed == 0 {
 		if !x.batch.forwarded {
-			return x.answerQuery(q, failure)
+			err := x.answerQuery(q, failure)
+			if errors.Is(err, ErrPass) { // nothing was answered yet
+				x.passing = true
+				defer func() { x.passing = false }()
+				return x.runQuery(q.plan, traits, frame)
+			}
+			return err
 		}
 		// The upstream has an implicit transaction open, which this Query ends.
 		if err := q.pass(); err != nil {
 			return x.failQuery(nil, err)
 		}
 	}
-	if failure == nil && len(q.edits) == 0 {
-		return x.passQuery(frame, traits, q.plan)
+	if failure == nil {
+		for i := range q.plan.Statements {
+			st := &q.plan.Statements[i]
+			if err := x.clearWay(st, nil, q.ours[st]); err != nil {
+				return x.failQuery(nil, err)
+			}
+			x.notePassedCalls(st, q.ours[st])
+		}
+		if len(q.edits) == 0 {
+			return x.passQuery(frame, traits, q.plan)
+		}
 	}
-	text, e := q.plan.Text, expectation{kind: wire.TypeQuery, x: &special{mute: x.muted}}
+	text, e := q.plan.Text, expectation{kind: wire.TypeQuery, x: &special{}}
 	if failure != nil {
 		text = text[:q.at.End]
 		q.edits = append(outside(q.edits, q.at), sqlrewrite.Edit{Start: q.at.Start, End: q.at.End, Text: q.fails(failure, failingStatement)})
@@ -506,12 +567,7 @@ func (x *session) finishQuery(q *textEdit, traits sqlrewrite.Traits, frame []byt
 	e.x.failures, e.x.statement = q.failures, q.prepared
 	text, positions := sqlrewrite.Apply(text, q.edits)
 	e.x.positions = &positions
-	x.noteTraits(traits)
-	for i := range q.plan.Statements {
-		x.noteStatement(&q.plan.Statements[i])
-	}
-	x.values.passed()
-	return x.send(e, wire.AppendQuery(ahead, text))
+	return x.sendQuery(e, wire.AppendQuery(ahead, text), traits, q.plan)
 }
 
 // outside keeps the edits of the statements before st.
@@ -531,6 +587,9 @@ func (x *session) answerQuery(q *textEdit, failure error) error {
 	for i := range q.local {
 		var err error
 		frames, err = x.answerStatement(frames, &q.local[i])
+		if errors.Is(err, ErrPass) {
+			return err
+		}
 		if err != nil {
 			failure = err
 			break

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/nextvald/nextvald/proxy/answer"
@@ -21,9 +22,11 @@ type ready struct {
 	descriptions [2][]byte
 	// statement is the unnamed prepared statement of the text.
 	statement *statement
-	// sequences are those that it uses, and names what they were called when it was made.
+	// sequences are those that it uses, and names what they were called when it was made. means are those of the upstream
+	// among them.
 	sequences []Sequence
 	names     []sequencer.Name
+	means     []*meaning // nil for one that the upstream does not have
 }
 
 // makeReady keeps a statement for its next time. lastval is left out: whose it is changes with every call.
@@ -40,14 +43,17 @@ func (x *session) makeReady(u *use, columns []answer.Column) {
 	for format := range r.descriptions {
 		r.descriptions[format] = wire.AppendRowDescription(nil, fields(u, columns, []int16{int16(format)}))
 	}
-	for _, s := range u.sequences {
-		if s != nil {
-			r.sequences = append(r.sequences, s)
+	for i, s := range u.sequences {
+		switch {
+		case s != nil:
+			r.sequences, r.means = append(r.sequences, s), append(r.means, u.means[i])
+		case u.means[i] != nil:
+			return // its currval: whose it is changes
 		}
 	}
 	for _, s := range slices.Concat(u.relations, u.classes) {
 		if s != nil {
-			r.sequences = append(r.sequences, s)
+			r.sequences, r.means = append(r.sequences, s), append(r.means, nil)
 		}
 	}
 	for _, s := range r.sequences {
@@ -59,10 +65,17 @@ func (x *session) makeReady(u *use, columns []answer.Column) {
 // kept returns a statement that was kept, when its sequences are still what its names mean.
 func (x *session) kept(st *sqlrewrite.Statement) *ready {
 	r := x.answers[st]
-	if r == nil || x.pending != nil {
+	if r == nil || x.pending != nil || x.passing {
 		return nil
 	}
 	for i, s := range r.sequences {
+		if m := r.means[i]; m != nil && !x.stillDrawn(m, s) {
+			delete(x.answers, st)
+			return nil
+		}
+		if _, stored := s.(*sequencer.Sequence); !stored {
+			continue
+		}
 		if now, err := x.lookup(r.names[i]); err != nil || now == nil || Sequence(now) != s {
 			delete(x.answers, st)
 			return nil
@@ -100,8 +113,14 @@ func (r *ready) describe(formats []int16) []byte {
 
 // answerReady answers a Query.
 func (x *session) answerReady(r *ready) error {
+	if len(r.sequences) > 1 {
+		x.resolveAnew()
+	}
 	frames, err := x.answerRows(append(x.frames[:0], r.descriptions[0]...), r.use, r.columns)
 	x.frames = frames
+	if errors.Is(err, ErrPass) {
+		return err // nothing is answered
+	}
 	if err != nil {
 		return x.failQuery(frames, err)
 	}

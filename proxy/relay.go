@@ -241,7 +241,14 @@ func (x *session) relayReady(head expectation, owed bool, body int) error {
 		}
 		x.loggedIn.Store(true)
 	}
-	if !(owed && (head.quiet || head.x != nil && head.x.mute)) {
+	if x.changed.Load() && byte(x.status.Load()) == idle && x.changed.Swap(false) {
+		x.srv.changes.Add(1)
+	}
+	silent := owed && (head.quiet || head.x != nil && head.x.mute)
+	if owed && head.x != nil && head.x.held != nil {
+		silent = x.flight.holds(head.x.held)
+	}
+	if !silent {
 		if err := x.writeOut(frame); err != nil {
 			return err
 		}

@@ -210,7 +210,7 @@ func (x *session) drawMany(u *use, i int, rows int64, calls int) ([]sequencer.Bl
 	defer x.waited()
 	blocks, err := sequence.NextN(ctx, rows*int64(calls))
 	if err != nil {
-		return nil, x.stale(err)
+		return nil, x.stale(sequence, err)
 	}
 	for _, b := range blocks {
 		if b.Increment != blocks[0].Increment {

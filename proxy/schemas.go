@@ -31,9 +31,17 @@ func (x *session) checkDropSchemas(st *sqlrewrite.Statement, status byte) error 
 	}
 	var inside []sequencer.Name
 	for _, e := range entries {
-		if slices.Contains(st.DropSchemas, e.Name.Schema) {
-			inside = append(inside, e.Name)
+		if !slices.Contains(st.DropSchemas, e.Name.Schema) {
+			continue
 		}
+		if x.mirrored() {
+			if sequence, err := x.lookup(e.Name); err != nil {
+				return err
+			} else if sequence == nil || sequence.Kind() == sequencer.Mirrored {
+				continue // the upstream's own
+			}
+		}
+		inside = append(inside, e.Name)
 	}
 	switch {
 	case len(inside) == 0:
@@ -52,6 +60,9 @@ func (x *session) checkDropSchemas(st *sqlrewrite.Statement, status byte) error 
 
 // follow does what follows from the statements before, once they are answered.
 func (x *session) follow() error {
+	if err := x.concludeLate(); err != nil {
+		return err
+	}
 	after := x.after
 	if after == nil {
 		return nil

@@ -95,6 +95,10 @@ type Server struct {
 	byKey     map[string]*session // by backend process id and cancel key, as they stand in BackendKeyData
 	closing   bool                // no new connections
 
+	asked sync.Map // what clients asked for: *asked by database
+	// changes counts the changes of relations that passed, after which names may mean something else to other sessions.
+	changes atomic.Uint64
+
 	running sync.WaitGroup // connections
 	serving sync.WaitGroup // sessions
 

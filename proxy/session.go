@@ -26,6 +26,8 @@ const (
 
 	// reserved names the statements that we put into a session. Clients have no reason to use it.
 	reserved = "nextvald reserved"
+	// reservedOwn names a statement that takes the place of the client's for one execution.
+	reservedOwn = "nextvald reserved own"
 )
 
 // Transaction states of a ReadyForQuery.
@@ -57,13 +59,19 @@ type session struct {
 	portals  map[string]*portal    // those that are answered here or need attention; the upstream knows the others
 	names    names
 	values   values
+	asked    *asked
 	answers  map[*sqlrewrite.Statement]*ready
 	frames   []byte    // of an answer being made
 	bound    wire.Bind // the last Bind that was decoded
 	unnamed  portal
 	access   access
-	pending  *pending // sequence DDL that is not committed yet; nil when there is none
-	muted    bool     // statements of one Query run one by one: their ReadyForQuery is not the client's
+	pending  *pending                         // sequence DDL that is not committed yet; nil when there is none
+	passing  bool                             // what was drawn from the upstream is not used
+	prepares map[string][]sqlrewrite.Argument // what statements set that PREPARE made, by their names
+	drawing  map[uint32]bool                  // sequences, by OID, that what is being resolved draws of
+	spares   map[uint32]*spare                // what was drawn for a statement that the upstream answers after all
+	moving   *moving                          // what the open transaction does to sequences whose values are handed out here; nil: nothing
+	muted    bool                             // statements of one Query run one by one: their ReadyForQuery is not the client's
 	after    *afterwards
 	untidy   bool   // a statement of ours was left in the upstream
 	text     string // what is being prepared or run, for positions in errors
@@ -85,6 +93,7 @@ type session struct {
 	write  func([]byte) error // writeOut
 	loggedIn,
 	cutOff, // by the end of the server
+	changed, // relations, by the open transaction
 	fatal atomic.Bool // FATAL was relayed or said: nothing of ours follows it
 	local     localWait
 	idleSince atomic.Int64 // when the session last came to wait for its client, in ns since 1970; 0 is unknown
@@ -155,6 +164,7 @@ func (s *Server) run(ctx context.Context, p *peer, st *start) (onLoop bool, err 
 	x.from.SetBeforeRead(x.flushOut)
 	x.names.init()
 	x.values.init()
+	x.asked = s.askedOf(x.database)
 	x.flight.push(expectation{kind: wire.TypeSync}) // the ReadyForQuery that ends the login
 	switch err := x.takeTurns(); {
 	case err == errOver:
@@ -211,6 +221,7 @@ func (x *session) end(clientErr error) error {
 	if x.after != nil && x.flight.quiet() {
 		x.dropAfter(x.after)
 	}
+	x.abandonMoves()
 	_ = x.client.SetWriteDeadline(time.Now().Add(lingerTimeout))
 	if !errors.Is(clientErr, io.EOF) && !errors.Is(clientErr, io.ErrUnexpectedEOF) {
 		x.sayLast(x.lastWord())
@@ -466,6 +477,6 @@ const interesting = sqlrewrite.HasCall | sqlrewrite.HasSequenceDDL | sqlrewrite.
 
 // interests reports whether a text of these traits has to be parsed.
 func (x *session) interests(traits sqlrewrite.Traits) bool {
-	return traits&interesting != 0 ||
+	return traits&interesting != 0 || traits&sqlrewrite.HasMoves != 0 && x.mirrored() ||
 		traits&(sqlrewrite.HasCatalog|sqlrewrite.HasExecute) != 0 && x.srv.cfg.Sequences.Any(x.database)
 }

@@ -33,6 +33,7 @@ type statement struct {
 	columns []answer.Column // local: the result
 	handed  bool            // local: the upstream got it too
 	watched bool            // passed: parameters may name sequences of ours
+	counted bool            // its calls were counted when it was prepared, for its first execution
 
 	base  int      // edited: parameters of the client
 	calls []int    // edited: calls that became parameters, in order
@@ -72,6 +73,9 @@ type portal struct {
 	// upstream: the portal is the upstream's; failure, when set, is raised in the place of its first Execute.
 	upstream bool
 	failure  error
+	// Of an upstream's: what clearWay needs of it.
+	params []answer.Param
+	ours   []bool
 }
 
 // named returns the prepared statement of a name; nil when nothing is known of it.

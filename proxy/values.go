@@ -12,44 +12,6 @@ import (
 	"github.com/nextvald/nextvald/sqlrewrite"
 )
 
-// values is what currval and lastval of a session tell.
-type values struct {
-	current map[string]int64 // by incarnation
-	last    Sequence
-	// upstream tells whose nextval was the later one.
-	upstream lastUse
-}
-
-// lastUse says what is known of nextval calls that the upstream carried out for the session.
-type lastUse struct {
-	// before and after: statements that may have called nextval there, seen or unseen (a default, a trigger, a function),
-	// went to the upstream before, and after, the last call of ours; since it was asked for its lastval.
-	before, after bool
-	// seen is what it answered then, and later says that its value was the later one.
-	seen           int64
-	defined, later bool
-}
-
-func (v *values) init() { v.current = make(map[string]int64) }
-
-// forget does what DISCARD SEQUENCES does.
-func (v *values) forget() {
-	clear(v.current)
-	v.last = nil
-	v.upstream = lastUse{}
-}
-
-// drew notes a nextval of ours.
-func (v *values) drew(sequence Sequence, value int64) {
-	v.current[sequence.Incarnation()] = value
-	v.last = sequence
-	v.upstream.before = v.upstream.before || v.upstream.after
-	v.upstream.after, v.upstream.later = false, false
-}
-
-// passed notes a statement that goes to the upstream and may draw values there.
-func (v *values) passed() { v.upstream.after = true }
-
 // result is the value of a call.
 type result struct {
 	value int64
@@ -63,6 +25,7 @@ type use struct {
 	bound     bool                  // parameters have values
 	ours      []bool                // per call: answered here
 	sequences []Sequence            // per call: nil for lastval and NULL names
+	means     []*meaning            // per call: what its name means in the upstream; nil for a virtual sequence
 	relations []*sequencer.Sequence // per read: nil when it is not ours
 	classes   []*sequencer.Sequence // per constant of type regclass: nil when it is not ours
 	catalogs  bool                  // what the catalogs tell has to be made true
@@ -83,6 +46,7 @@ func (x *session) resolveUse(plan *sqlrewrite.Plan, st *sqlrewrite.Statement, pa
 		plan: plan, statement: st, params: params, bound: bound,
 		ours:      make([]bool, len(st.Calls)),
 		sequences: make([]Sequence, len(st.Calls)),
+		means:     make([]*meaning, len(st.Calls)),
 		relations: make([]*sequencer.Sequence, len(st.Reads)),
 		classes:   make([]*sequencer.Sequence, len(st.Classes)),
 	}
@@ -97,7 +61,12 @@ func (x *session) resolveUse(plan *sqlrewrite.Plan, st *sqlrewrite.Statement, pa
 		case u.isLater(i):
 			continue
 		case c.Function == sqlrewrite.Lastval:
-			u.ours[i] = x.values.last != nil
+			u.ours[i] = x.values.last != nil || len(x.drawing) > 0
+			continue
+		case x.mirrored():
+			if err := x.resolveCall(u, i); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		sequence, null, err := x.argument(&c.Name, params)
@@ -122,6 +91,9 @@ func (x *session) resolveUse(plan *sqlrewrite.Plan, st *sqlrewrite.Statement, pa
 		}
 	}
 	for i := range st.Classes {
+		if x.mirrored() {
+			break // the upstream knows all OIDs
+		}
 		sequence, err := x.class(&st.Classes[i])
 		if err != nil {
 			return nil, err
@@ -173,11 +145,26 @@ func (u *use) any() bool {
 		return true
 	}
 	for i := range u.ours {
-		if u.ours[i] && (u.sequences[i] != nil || u.statement.Calls[i].Function == sqlrewrite.Lastval) {
+		if u.isOurs(i) {
 			return true
 		}
 	}
 	return slices.ContainsFunc(u.relations, isOurs) || slices.ContainsFunc(u.classes, isOurs)
+}
+
+// isOurs reports whether call i is answered here, with more than NULL.
+func (u *use) isOurs(i int) bool {
+	return u.ours[i] && (u.sequences[i] != nil || u.means[i] != nil || u.statement.Calls[i].Function == sqlrewrite.Lastval)
+}
+
+// anyMirrored reports whether anything of the statement is of a sequence that the upstream has too.
+func (u *use) anyMirrored() bool {
+	for i := range u.ours {
+		if u.ours[i] && u.means[i] != nil {
+			return true
+		}
+	}
+	return false
 }
 
 func isOurs(s *sequencer.Sequence) bool   { return s != nil }
@@ -199,7 +186,7 @@ func (x *session) check(u *use) error {
 	}
 	for i := range u.statement.Calls {
 		c := &u.statement.Calls[i]
-		if !u.ours[i] || u.sequences[i] == nil && c.Function != sqlrewrite.Lastval {
+		if !u.isOurs(i) {
 			continue
 		}
 		name := "a sequence of nextvald"
@@ -213,12 +200,19 @@ func (x *session) check(u *use) error {
 		case c.Evaluation == sqlrewrite.PerRow && !x.numbered(u, i):
 			return notSupported("Draw the values first, one SELECT with several calls or one statement each, and pass them in.",
 				"%s of %s once for each row is not supported", functionName(c.Function), name)
-		case c.Function == sqlrewrite.Setval && (c.Value.Kind == sqlrewrite.Opaque && u.inner(i) < 0 && u.expression(i) == "" || c.IsCalled.Kind == sqlrewrite.Opaque):
+		case u.opaque(i):
 			return notSupported("Compute the value first, and call setval with a constant or a parameter.",
 				"setval of %s with an expression is not supported", name)
 		}
 	}
 	return nil
+}
+
+// opaque reports whether call i is a setval whose value nobody can tell beforehand.
+func (u *use) opaque(i int) bool {
+	c := &u.statement.Calls[i]
+	return c.Function == sqlrewrite.Setval &&
+		(c.Value.Kind == sqlrewrite.Opaque && u.inner(i) < 0 && u.expression(i) == "" || c.IsCalled.Kind == sqlrewrite.Opaque)
 }
 
 // inner is the index of the call that is the whole value argument of setval call i; -1 when there is none.
@@ -364,17 +358,25 @@ func (x *session) evaluate(u *use, i int) (result, error) {
 		return result{}, nil // EXPLAIN shows a plan and draws nothing
 	case c.Function == sqlrewrite.Lastval:
 		return x.lastval()
-	case sequence == nil:
+	case !u.isOurs(i):
 		return result{null: true}, nil
+	}
+	m := u.means[i]
+	if m != nil && !m.allows(c.Function) {
+		return result{}, errDenied(m.name)
 	}
 	switch c.Function {
 	case sqlrewrite.Currval:
-		v, ok := x.values.current[sequence.Incarnation()]
-		if !ok {
-			return result{}, &wire.Error{Code: "55000",
-				Message: fmt.Sprintf("currval of sequence \"%s\" is not yet defined in this session", sequence.Name().Name)}
+		oid, name, kind := uint32(0), "", sequencer.Virtual
+		if m != nil {
+			oid, name, kind = m.oid, m.name.Name, sequencer.Mirrored
+		} else {
+			oid, name = sequence.OID(), sequence.Name().Name
 		}
-		return result{value: v}, nil
+		if !x.values.answered(oid) {
+			return result{}, &wire.Error{Code: "55000", Message: fmt.Sprintf("currval of sequence \"%s\" is not yet defined in this session", name)}
+		}
+		return x.currval(oid, kind)
 	case sqlrewrite.Setval:
 		value, called, null, err := x.setvalArguments(u, i)
 		if null || err != nil {
@@ -389,13 +391,16 @@ func (x *session) evaluate(u *use, i int) (result, error) {
 		ctx := x.wait()
 		defer x.waited()
 		if err := sequence.(*sequencer.Sequence).Set(ctx, value, called); err != nil { // the upstream's own are not ours to set
-			return result{}, x.stale(err)
+			return result{}, x.stale(sequence, err)
 		}
 		if called {
-			x.values.current[sequence.Incarnation()] = value
+			x.values.set(sequence, value)
 		}
 		return result{value: value}, nil
 	default:
+		if m != nil && u.native(i) && u.readOnly {
+			return result{}, ErrPass
+		}
 		if u.readOnly {
 			return result{}, errReadOnly("nextval()")
 		}
@@ -407,19 +412,28 @@ func (x *session) evaluate(u *use, i int) (result, error) {
 			var err error
 			if v, err = sequence.Next(x.wait()); err != nil {
 				x.waited()
-				return result{}, x.stale(err)
+				return result{}, x.stale(sequence, err)
 			}
 			x.waited()
+		}
+		if u.native(i) && !x.passing && len(u.ours)+len(u.plan.Statements) > 2 {
+			x.keep(sequence, v)
 		}
 		x.values.drew(sequence, v)
 		return result{value: v}, nil
 	}
 }
 
-// stale makes the next use of a name look again when its sequence proved to be gone.
-func (x *session) stale(err error) error {
-	if errors.Is(err, sequencer.ErrUndefined) {
+// stale makes the next use of a name look again when its sequence proved to be gone. One that the upstream has too is the
+// upstream's then, or about to be: ErrPass.
+func (x *session) stale(sequence Sequence, err error) error {
+	gone := errors.Is(err, sequencer.ErrUndefined)
+	if gone {
 		clear(x.names.known)
+	}
+	if stored, ok := sequence.(*sequencer.Sequence); ok && x.mirrored() && stored.Kind() == sequencer.Mirrored &&
+		(gone || errors.Is(err, sequencer.ErrMoving)) {
+		return ErrPass
 	}
 	return err
 }
@@ -454,91 +468,4 @@ func (u *use) param(a *sqlrewrite.Argument) answer.Param {
 		p.Value = []byte(a.Value)
 	}
 	return p
-}
-
-// lastval is the value of the session's last nextval, whoever answered it.
-func (x *session) lastval() (result, error) {
-	undefined := &wire.Error{Code: "55000", Message: "lastval is not yet defined in this session"}
-	last := x.values.last
-	if last == nil {
-		return result{}, undefined
-	}
-	now, err := x.lookup(last.Name())
-	if err != nil {
-		return result{}, err
-	}
-	if now == nil || now.Incarnation() != last.Incarnation() {
-		return result{}, undefined // it was dropped
-	}
-	ours := result{value: x.values.current[last.Incarnation()]}
-	if !x.values.upstream.after {
-		return ours, nil
-	}
-	return x.lastvalOfBoth(ours)
-}
-
-// lastvalOfBoth decides between our last value and the upstream's, when statements that went there after ours may
-// have drawn one unseen.
-func (x *session) lastvalOfBoth(ours result) (result, error) {
-	if x.srv.cfg.Standalone {
-		return ours, nil
-	}
-	theirs, defined, err := x.upstreamLastval()
-	if err != nil {
-		return result{}, err
-	}
-	use := &x.values.upstream
-	if defined && (!use.defined || use.seen != theirs.value) { // it drew since it was asked before
-		use.later = true
-		if use.before {
-			return result{}, errAmbiguousLastval()
-		}
-	}
-	use.seen, use.defined, use.before = theirs.value, defined, false
-	if use.later {
-		return theirs, nil
-	}
-	return ours, nil
-}
-
-func errAmbiguousLastval() *wire.Error {
-	return &wire.Error{Code: "55000", Message: "lastval is ambiguous in this session",
-		Detail: "Both nextvald and the upstream server have answered nextval in this session, and it cannot be told which was last.",
-		Hint:   "Use currval with the sequence's name, or RETURNING."}
-}
-
-// upstreamLastval asks for the upstream's own lastval. Where it is undefined the question fails, which an open
-// transaction survives by a savepoint.
-func (x *session) upstreamLastval() (result, bool, error) {
-	if x.batch.forwarded {
-		return result{}, false, notSupported("Use currval with the sequence's name, or RETURNING.",
-			"lastval inside a pipeline is not supported after statements that may have drawn values in the upstream server")
-	}
-	open := byte(x.status.Load()) == inBlock
-	if open {
-		if _, err := x.ask("SAVEPOINT nextvald_reserved"); err != nil {
-			return result{}, false, err
-		}
-	}
-	rows, err := x.ask("SELECT pg_catalog.lastval()")
-	var failure *wire.Error
-	undefined := errors.As(err, &failure) && failure.Code == "55000"
-	if err != nil && !undefined {
-		return result{}, false, err
-	}
-	if open {
-		if undefined {
-			if _, err := x.ask("ROLLBACK TO SAVEPOINT nextvald_reserved"); err != nil {
-				return result{}, false, err
-			}
-		}
-		if _, err := x.ask("RELEASE SAVEPOINT nextvald_reserved"); err != nil {
-			return result{}, false, err
-		}
-	}
-	if undefined {
-		return result{}, false, nil
-	}
-	v, err := strconv.ParseInt(rows[0][0], 10, 64)
-	return result{value: v}, true, err
 }

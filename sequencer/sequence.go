@@ -104,6 +104,14 @@ func (s *Sequence) Kind() Kind {
 	return s.item.Kind
 }
 
+// Mirrors tells the OID of the upstream's database that a mirrored sequence is in; 0 for a virtual one. OID is that of the
+// upstream's own sequence.
+func (s *Sequence) Mirrors() (database uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.item.DBOID
+}
+
 // Definition returns the parameters that this process knows the sequence by.
 func (s *Sequence) Definition() Definition {
 	s.mu.Lock()

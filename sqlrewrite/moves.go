@@ -11,6 +11,8 @@ import (
 type Moves struct {
 	// All: any sequence of the database.
 	All bool
+	// Renames: nothing but their names change, or their schemas'.
+	Renames bool
 	// Names are sequences, and tables: of these, the sequences that their columns own are meant, also of what inherits from
 	// them.
 	Names []Name
@@ -44,7 +46,7 @@ func (p *planner) moves(node *pg_query.Node) {
 	case *pg_query.Node_AlterObjectSchemaStmt:
 		s := n.AlterObjectSchemaStmt
 		m.relation(s.Relation)
-		m.All = s.ObjectType == pg_query.ObjectType_OBJECT_EXTENSION
+		m.All, m.Renames = s.ObjectType == pg_query.ObjectType_OBJECT_EXTENSION, s.Relation != nil
 	case *pg_query.Node_DropOwnedStmt, *pg_query.Node_AlterExtensionStmt:
 		m.All = true
 	case *pg_query.Node_DropdbStmt:
@@ -59,10 +61,6 @@ func (p *planner) moves(node *pg_query.Node) {
 		}
 	case *pg_query.Node_DoStmt:
 		m.All = movesInBody(n.DoStmt.Args)
-	case *pg_query.Node_PrepareStmt:
-		p.st.Prepares = n.PrepareStmt.Name
-	case *pg_query.Node_ExecuteStmt:
-		p.st.Executes = n.ExecuteStmt.Name
 	}
 	if m.All || len(m.Names)+len(m.Schemas)+len(m.Databases) > 0 {
 		p.st.Moves = &m
@@ -99,12 +97,13 @@ func (m *Moves) drop(s *pg_query.DropStmt) {
 func (m *Moves) rename(s *pg_query.RenameStmt) {
 	switch s.RenameType {
 	case pg_query.ObjectType_OBJECT_SCHEMA:
-		m.All, m.Schemas = true, []string{s.Subname}
+		m.All, m.Renames, m.Schemas = true, true, []string{s.Subname}
 	case pg_query.ObjectType_OBJECT_DATABASE:
 		m.Databases = []string{s.Subname}
 	case pg_query.ObjectType_OBJECT_SEQUENCE, pg_query.ObjectType_OBJECT_TABLE, pg_query.ObjectType_OBJECT_INDEX,
 		pg_query.ObjectType_OBJECT_VIEW, pg_query.ObjectType_OBJECT_MATVIEW:
 		m.relation(s.Relation) // PostgreSQL takes sequences in some of these too
+		m.Renames = true
 	}
 }
 

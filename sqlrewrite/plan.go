@@ -81,8 +81,6 @@ type Statement struct {
 	DropCascade bool
 	// Moves are the sequences that the statement may move; nil when there are none.
 	Moves *Moves
-	// Prepares and Executes are the name of a PREPARE and of an EXECUTE.
-	Prepares, Executes string
 }
 
 // Function is one of the four sequence functions.

@@ -127,6 +127,13 @@ func serve(ctx context.Context, s *settings, read func() (*settings, error), std
 		cfg.Upstream, cfg.DialTimeout = s.upstream, s.upstream.timeout
 		checks = append(checks, admin.Check{Name: "upstream", Run: s.upstream.ready})
 	}
+	stats := registry.Stats
+	if s.mirrored {
+		m := openMirrored(s, registry, log)
+		defer m.close()
+		cfg.Native = m
+		stats = func() sequencer.Stats { return m.stats(registry) }
+	}
 
 	again.add("policies", func(s *settings) error { return registry.Tune(s.sequencerConfig()) }, tunable()...)
 
@@ -160,7 +167,7 @@ func serve(ctx context.Context, s *settings, read func() (*settings, error), std
 		}
 	}
 	if adminListener != nil {
-		a := admin.New(admin.Config{Logger: log, Checks: checks, Stats: registry.Stats, Connections: server.Connections})
+		a := admin.New(admin.Config{Logger: log, Checks: checks, Stats: stats, Connections: server.Connections})
 		running.add(func() error { return a.Serve(adminListener) }, func() error {
 			bounded, cancel := context.WithTimeout(context.Background(), stopTimeout)
 			defer cancel()

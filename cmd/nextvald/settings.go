@@ -47,6 +47,9 @@ type settings struct {
 	policies      []sequencer.PolicyRule
 	cacheOne      sequencer.Mode
 	defaultSource sequencer.Source
+	// mirrored: sequences exist in the upstream too. Its own are drawn of from hotCalls calls a second on.
+	mirrored bool
+	hotCalls int
 
 	// origins says, by key, where a value was written, as an error about it names it.
 	origins map[string]string
@@ -166,11 +169,16 @@ var table = []setting{
 		s.peerRole = v
 		return nil
 	}},
-	{"upstream_sequences", "virtual", "`MODE` of the sequences: virtual, unknown to the upstream", func(_ *settings, v string) error {
-		if v == "mirrored" {
-			return errors.New("mirrored is not supported yet: use virtual")
-		}
+	{"upstream_sequences", "virtual", "`MODE` of the sequences: virtual, unknown to the upstream, or mirrored, which exist there too", func(s *settings, v string) error {
+		s.mirrored = v == "mirrored"
 		return oneOf(v, "virtual", "mirrored")
+	}},
+	{"sequences.hot_calls", "50", "`NUMBER` of calls in a second from which on values of one of the upstream's own sequences are drawn ahead", func(s *settings, v string) (err error) {
+		s.hotCalls, err = strconv.Atoi(v)
+		if err != nil || s.hotCalls < 1 {
+			return fmt.Errorf("%q is not a number of calls", v)
+		}
+		return nil
 	}},
 	{"sequences.cache_one", "strict", "`MODE` that CACHE 1 in a statement means: strict, or cached as no CACHE clause does", func(s *settings, v string) error {
 		s.cacheOne = sequencer.Mode(v)
@@ -334,6 +342,8 @@ func (s *settings) checkTogether() error {
 		return s.fault("sequences.default_source", errNoSource)
 	case s.upstream == nil && slices.ContainsFunc(s.policies, func(p sequencer.PolicyRule) bool { return p.DefaultSource == sequencer.FromUpstream }):
 		return s.fault(policiesKey, errNoSource)
+	case s.upstream == nil && s.mirrored:
+		return s.fault("upstream_sequences", errors.New("mirrored needs an upstream"))
 	case s.authQuery != "" && s.upstream == nil:
 		return s.fault("auth_query", errors.New("needs an upstream to ask"))
 	}
