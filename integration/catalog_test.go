@@ -400,3 +400,21 @@ func TestVirtualInCatalogs(t *testing.T) {
 	}
 	assert.Equal(t, masked(direct, withoutTables(converse(t, direct, c))), masked(through, withoutTables(converse(t, through, c))))
 }
+
+// TestSequenceData: the function by which pg_dump reads positions since PostgreSQL 18, here one of the same name.
+func TestSequenceData(t *testing.T) {
+	t.Parallel()
+	direct, through, _ := fencedTwins(t)
+	c := conversation{
+		send(query(`CREATE FUNCTION pg_catalog.pg_get_sequence_data(sequence_oid regclass, OUT last_value bigint, OUT is_called bool)
+			LANGUAGE plpgsql STRICT AS $$BEGIN EXECUTE 'SELECT last_value, is_called FROM ' || sequence_oid INTO last_value, is_called; END$$`)),
+	}
+	for _, text := range []string{
+		`SELECT seqrelid::regclass, format_type(seqtypid, NULL), seqstart, seqincrement, seqmax, seqmin, seqcache, seqcycle, last_value, is_called
+			FROM pg_catalog.pg_sequence, pg_get_sequence_data(seqrelid) ORDER BY seqrelid`,
+		"SELECT * FROM pg_get_sequence_data('s') AS d(a, b)",
+	} {
+		c = append(c, send(query(text)), send(parse("", text), bind("", ""), describeP(""), execute("", 0), sync))
+	}
+	assert.Equal(t, converse(t, direct, c), converse(t, through, c))
+}
