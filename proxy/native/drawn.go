@@ -309,8 +309,8 @@ func (s *drawn) trust() {
 
 // revoked ends the blocks of before, as somebody changes the sequence. The caller has made calls pass.
 func (s *drawn) revoked() {
-	s.changed.Store(true)
 	s.gate.shut()
+	s.changed.Store(true) // after it: reread takes the mark off only where nothing was shut since
 	s.broadcast()
 }
 

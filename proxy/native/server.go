@@ -115,23 +115,25 @@ func (d *database) reread(ctx context.Context) {
 		if d.conn == nil || !s.changed.Load() || s.doubted.Load() || s.passes(d.m.cfg.Clock.Now()) {
 			continue
 		}
-		s.changed.Store(false)
+		era := s.gate.count.Load()
 		var last *int64
 		var increment int64
 		switch err := d.conn.QueryRow(ctx, whereIsIt, int64(s.oid)).Scan(&last, &increment); {
 		case d.conn.IsClosed():
-			s.changed.Store(true)
 			d.lost()
 		case err != nil && !errors.Is(err, pgx.ErrNoRows):
-			// It is not known, and so stays where it was.
-		case last == nil:
-			s.forget()
+			// Next time.
 		default:
 			s.mu.Lock()
-			if s.furthest != nil && further(*s.furthest, *last, increment) {
+			if last == nil {
+				s.furthest = nil
+			} else if s.furthest != nil && further(*s.furthest, *last, increment) {
 				s.furthest = last
 			}
 			s.mu.Unlock()
+			if s.gate.count.Load() == era { // else it may have been put back since
+				s.changed.Store(false)
+			}
 		}
 	}
 }
