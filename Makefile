@@ -26,7 +26,7 @@ soak: ## let everything fail at random for DURATION (1h), with SEED (another one
 	$(SERVERS) $(GO) test -count=1 -v -timeout 0 -run '^TestFaults$$' ./integration/faults -duration $(DURATION) -seed $(SEED)
 
 compat: ## run SQL scripts on a plain PostgreSQL and through nextvald, and compare; ARGS are flags and files
-	$(SERVERS) $(GO) test -count=1 -v -timeout 0 -run '^TestComparedWithPostgreSQL$$' ./compat -args $(ARGS)
+	$(SERVERS) $(GO) test -count=1 -v -timeout 0 -run '^TestComparedWithPostgreSQL$$' ./compat -args -- $(ARGS)
 
 hostile: ## a million mutated sessions, of which none may end the process, leak or disturb another
 	$(SERVERS) $(GO) test -count=1 -v -timeout 0 -run '^TestHostileSessions$$' ./integration -hostile-sessions 333334

@@ -108,7 +108,7 @@ func TestDifferencesAreExplained(t *testing.T) {
 	require.NoError(t, err)
 	for _, x := range expected {
 		reasons[x.reason] = true
-		assert.Contains(t, string(docs), "\n| "+x.reason+" |")
+		assert.True(t, strings.Contains(string(docs), "\n| "+x.reason+" |"), "no row for: %s", x.reason)
 	}
 	table, _, _ := strings.Cut(string(docs), "\n\n`log_cnt`")
 	assert.Equal(t, len(reasons)+2, strings.Count(table, "\n|"), "a row for a reason that is not expected")

@@ -26,16 +26,6 @@ func run(t testing.TB, conn *pgx.Conn, sql string) string {
 	return code(err)
 }
 
-// TestRowsByParameter: a sequence whose name is in a parameter is refused for each row as well.
-func TestRowsByParameter(t *testing.T) {
-	t.Parallel()
-	url := through(t)
-	exec(t, url, "CREATE SEQUENCE s", "CREATE TABLE t (id bigint)", "INSERT INTO t VALUES (1), (2)")
-	_, err := connect(t, url).Exec(context.Background(), "SELECT nextval($1) FROM t", "s")
-	require.Equal(t, "0A000", code(err), "%v", err)
-	require.NotEmpty(t, hint(err))
-}
-
 // TestShapesThatAreRefused holds the statements that cannot be answered rightly for a sequence that the upstream does
 // not know: they fail with a hint, draw nothing and leave nothing behind.
 func TestShapesThatAreRefused(t *testing.T) {
