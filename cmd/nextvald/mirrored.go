@@ -25,8 +25,8 @@ func openMirrored(s *settings, registry *sequencer.Registry, log *slog.Logger) m
 }
 
 func (m mirrored) close() {
-	m.Handovers.Close()
 	m.Manager.Close()
+	m.Handovers.Close()
 }
 
 // stats are the registry's, with what was drawn.

@@ -224,6 +224,7 @@ func (n *natives) note(sequence, how string, err error) {
 	for _, expected := range []string{
 		"57P01", "57P02", "57P03", "08006", "58030", // servers and stores that come and go
 		"40P01", "55P03", // locks of a hand-over
+		"55000", // one hand-over after the other
 		"2200H", // a fence is used up before it is fed
 		"25P02",
 	} {
@@ -233,7 +234,8 @@ func (n *natives) note(sequence, how string, err error) {
 	}
 	var answer *pgconn.PgError
 	switch {
-	case code == "2200H" && sequence != ours && sequence != given, code == "" && errors.As(err, &answer):
+	case code == "2200H" && sequence != ours && sequence != given, code == "55000" && sequence != given,
+		code == "" && errors.As(err, &answer):
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		if len(n.wrong) < 20 {

@@ -54,15 +54,15 @@ func (h *Handovers) adopt(ctx context.Context, r relation, beyond *int64) (item 
 		}
 	}
 	var e sequencer.Entry
+	others := false // somebody else adopts it, or has done so
 	err = h.lock(ctx, r.name.Database, r.oid, func(ctx context.Context, l *locked) (bool, error) {
-		if err := h.vacate(ctx, l); err != nil {
+		if e, others, err = h.vacate(ctx, l); others || err != nil {
 			return false, err
 		}
 		m := sequencer.Mirror{Definition: l.definition, Last: l.last, Called: l.called, DBOID: l.database, RelOID: l.oid}
 		if beyond != nil && !m.Definition.Cycle && further(*beyond, l.last, m.Definition.Increment) {
 			m.Last, m.Called = *beyond, true
 		}
-		var err error
 		if item, err = h.registry.Adopt(ctx, l.name, m); err != nil {
 			return false, err
 		}
@@ -78,6 +78,9 @@ func (h *Handovers) adopt(ctx context.Context, r relation, beyond *int64) (item 
 			err = errors.Join(err, h.recover(context.WithoutCancel(ctx), e))
 		}
 		return item, err
+	}
+	if others {
+		return h.settled(ctx, e)
 	}
 	if item, err = h.registry.Settle(ctx, e, item, sequencer.FromStore); conflict(err) {
 		return h.settled(ctx, e) // somebody found it moving and was faster
@@ -102,29 +105,37 @@ func conflict(err error) bool {
 }
 
 // vacate makes sure that the store has nothing of the name of a locked sequence. A dead entry goes: one whose sequence, or
-// whose database, does not exist any more in the upstream. ErrDuplicate: it has one that lives.
-func (h *Handovers) vacate(ctx context.Context, l *locked) error {
+// whose database, does not exist any more in the upstream. same: it has this very sequence. ErrDuplicate: it has another one
+// that lives.
+func (h *Handovers) vacate(ctx context.Context, l *locked) (e sequencer.Entry, same bool, err error) {
 	e, item, err := h.registry.Find(ctx, l.name)
 	if errors.Is(err, sequencer.ErrUndefined) {
-		return nil
+		return sequencer.Entry{}, false, nil
 	}
 	if err != nil {
-		return err
+		return sequencer.Entry{}, false, err
 	}
 	if item.Kind == sequencer.Mirrored {
 		dead := item.DBOID != l.database
-		if !dead && item.RelOID != l.oid {
+		if !dead && item.RelOID == l.oid {
+			return e, true, nil
+		}
+		if !dead {
 			_, err := readRelation(ctx, l.conn, item.RelOID)
 			dead = errors.Is(err, errGone)
 			if err != nil && !dead {
-				return err
+				return sequencer.Entry{}, false, err
 			}
 		}
 		if dead {
-			return h.registry.Remove(ctx, e, item)
+			return sequencer.Entry{}, false, h.registry.Remove(ctx, e, item)
 		}
 	}
-	return fmt.Errorf("%w: the store has a sequence %s", sequencer.ErrDuplicate, l.name)
+	return sequencer.Entry{}, false, &sequencer.Error{
+		Code:    "42P07",
+		Message: fmt.Sprintf("the store has another sequence %q", l.name.Name),
+		Hint:    "Rename or drop one of them.",
+	}
 }
 
 // Follow gives what the store has of a sequence the name that the upstream has for it now. It is no error when there is

@@ -24,6 +24,9 @@ func (h *Handovers) Release(ctx context.Context, database string, oid uint32) er
 	return err
 }
 
+// otherHandovers is how many handovers of others a release waits for.
+const otherHandovers = 5
+
 // position is where a sequence stands.
 type position struct {
 	last   int64
@@ -36,7 +39,7 @@ type position struct {
 // written again; what was declared is committed; the item is removed.
 func (h *Handovers) release(ctx context.Context, e sequencer.Entry) (to position, err error) {
 	item, err := h.registry.Freeze(ctx, e)
-	if errors.Is(err, sequencer.ErrMoving) {
+	for n := 0; errors.Is(err, sequencer.ErrMoving) && n < otherHandovers; n++ {
 		if _, err = h.settled(ctx, e); err == nil {
 			item, err = h.registry.Freeze(ctx, e)
 		}
