@@ -717,7 +717,12 @@ func (x *session) execute(body int) error {
 		x.deallocate(p.statement.parsed.Deallocate)
 		return x.respondLocal(wire.AppendCommandComplete(nil, "DEALLOCATE"))
 	}
+	before := p.row
 	err = x.executeLocal(p, int(limit))
+	if errors.Is(err, ErrPass) && before > 0 {
+		return x.fail(&wire.Error{Code: "55000", Message: "a sequence was handed over to the upstream server between two rows",
+			Hint: "Run the statement again."})
+	}
 	if errors.Is(err, ErrPass) {
 		return x.executeInstead(strings.Clone(name), p, limit)
 	}
@@ -741,7 +746,7 @@ func (x *session) executeLocal(p *portal, limit int) error {
 		var err error
 		if frames, err = answer.Row(frames, row, p.statement.columns, p.formats, p.use.params, p.use.call, p.use.field); err != nil {
 			if errors.Is(err, ErrPass) {
-				return err // nothing is answered: there is one row at most
+				return err // none of these rows is answered
 			}
 			if len(frames) > 0 {
 				if err := x.respondLocal(frames); err != nil {

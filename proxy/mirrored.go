@@ -220,7 +220,12 @@ func (u *use) answerable() bool {
 			return false
 		}
 	}
-	return len(a.Rows) == 1 || !u.anyMirrored() // so that it can be left to the upstream at any time
+	for i := range u.ours {
+		if u.native(i) && len(a.Rows) > 1 {
+			return false // so that it can be left to the upstream at any time
+		}
+	}
+	return true
 }
 
 // native reports whether call i is of a sequence that the upstream hands out.

@@ -157,16 +157,6 @@ func (u *use) isOurs(i int) bool {
 	return u.ours[i] && (u.sequences[i] != nil || u.means[i] != nil || u.statement.Calls[i].Function == sqlrewrite.Lastval)
 }
 
-// anyMirrored reports whether anything of the statement is of a sequence that the upstream has too.
-func (u *use) anyMirrored() bool {
-	for i := range u.ours {
-		if u.ours[i] && u.means[i] != nil {
-			return true
-		}
-	}
-	return false
-}
-
 func isOurs(s *sequencer.Sequence) bool   { return s != nil }
 func isNobody(s *sequencer.Sequence) bool { return s == nil }
 
