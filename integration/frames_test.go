@@ -193,7 +193,7 @@ type rawConn struct {
 }
 
 // dialRaw logs in by hand, so that nothing but what the test sends is on the connection.
-func dialRaw(t *testing.T, url string) *rawConn {
+func dialRaw(t testing.TB, url string) *rawConn {
 	t.Helper()
 	cfg, err := pgx.ParseConfig(url)
 	require.NoError(t, err)

@@ -221,3 +221,33 @@ func TestMirroredValuesAreUnique(t *testing.T) {
 	t.Logf("%d and %d values", len(seen["s"]), len(seen["d_id_seq"]))
 	require.Greater(t, len(seen["s"]), 1000)
 }
+
+// BenchmarkMirrored measures one nextval of a sequence that the upstream has too, from the client's bytes to the answer's. The
+// allocations are the proxy's: the client makes none.
+func BenchmarkMirrored(b *testing.B) {
+	for _, kind := range []string{"drawn", "store"} {
+		b.Run(kind, func(b *testing.B) {
+			through := sources[kind].behind(b, freshDatabase(b))
+			exec(b, through, "CREATE SEQUENCE s")
+			conn := dialRaw(b, through)
+			ask, answer := []byte("Q\x00\x00\x00\x19SELECT nextval('s')\x00"), make([]byte, 256)
+			ask[4] = byte(len(ask) - 1)
+			call := func() {
+				_, err := conn.Write(ask)
+				require.NoError(b, err)
+				for n := 0; n < 6 || answer[n-6] != 'Z' || answer[n-1] != 'I'; {
+					k, err := conn.Read(answer[n:])
+					require.NoError(b, err)
+					n += k
+				}
+			}
+			for begin := time.Now(); time.Since(begin) < time.Second; { // until values are drawn ahead
+				call()
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				call()
+			}
+		})
+	}
+}

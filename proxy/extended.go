@@ -718,7 +718,9 @@ func (x *session) execute(body int) error {
 		return x.respondLocal(wire.AppendCommandComplete(nil, "DEALLOCATE"))
 	}
 	before := p.row
+	x.attempt()
 	err = x.executeLocal(p, int(limit))
+	x.attempted(err)
 	if errors.Is(err, ErrPass) && before > 0 {
 		return x.fail(&wire.Error{Code: "55000", Message: "a sequence was handed over to the upstream server between two rows",
 			Hint: "Run the statement again."})

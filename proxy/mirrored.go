@@ -453,6 +453,29 @@ func (x *session) keep(sequence Sequence, value int64) {
 	x.spares[sequence.OID()] = &spare{sequence, []int64{value}}
 }
 
+// attempt begins to answer a statement here. What is drawn from here on is kept until it is certain whether that succeeds.
+func (x *session) attempt() {
+	clear(x.spares)
+	x.keeping = true
+}
+
+// attempted ends an attempt. Only after ErrPass, when the client was told nothing, what was drawn is left for the upstream's
+// answer; otherwise the client has it, or nobody.
+func (x *session) attempted(err error) {
+	x.keeping = false
+	if !errors.Is(err, ErrPass) {
+		clear(x.spares)
+	}
+}
+
+// passAnswers begins to let the upstream answer what an attempt could not, and passedOn ends that.
+func (x *session) passAnswers() { x.passing = true }
+
+func (x *session) passedOn() {
+	x.passing = false
+	clear(x.spares)
+}
+
 // draws notes that what is being resolved draws of a sequence.
 func (x *session) draws(oid uint32) {
 	if x.drawing == nil {
@@ -464,15 +487,12 @@ func (x *session) draws(oid uint32) {
 // resolveAnew begins to resolve another text.
 func (x *session) resolveAnew() {
 	clear(x.drawing)
-	if !x.passing {
-		clear(x.spares)
-	}
 }
 
 // executeInstead lets the upstream execute a portal of ours whose values it has to tell.
 func (x *session) executeInstead(name string, p *portal, limit int32) error {
-	x.passing = true
-	defer func() { x.passing = false }()
+	x.passAnswers()
+	defer x.passedOn()
 	var params []answer.Param
 	m := &wire.Bind{Portal: name, ResultFormats: p.formats}
 	if p.use != nil {

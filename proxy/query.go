@@ -296,8 +296,8 @@ func (x *session) runQuery(plan *sqlrewrite.Plan, traits sqlrewrite.Traits, fram
 			if err := x.answerReady(r); !errors.Is(err, ErrPass) {
 				return err
 			}
-			x.passing = true
-			defer func() { x.passing = false }()
+			x.passAnswers()
+			defer x.passedOn()
 		}
 	}
 	x.text = plan.Text
@@ -530,8 +530,8 @@ func (x *session) finishQuery(q *textEdit, traits sqlrewrite.Traits, frame []byt
 		if !x.batch.forwarded {
 			err := x.answerQuery(q, failure)
 			if errors.Is(err, ErrPass) { // nothing was answered yet
-				x.passing = true
-				defer func() { x.passing = false }()
+				x.passAnswers()
+				defer x.passedOn()
 				return x.runQuery(q.plan, traits, frame)
 			}
 			return err
@@ -582,7 +582,9 @@ func outside(edits []sqlrewrite.Edit, st *sqlrewrite.Statement) []sqlrewrite.Edi
 }
 
 // answerQuery answers a Query whose statements are all ours, up to the one that failed.
-func (x *session) answerQuery(q *textEdit, failure error) error {
+func (x *session) answerQuery(q *textEdit, failure error) (err error) {
+	x.attempt()
+	defer func() { x.attempted(err) }()
 	var frames []byte
 	for i := range q.local {
 		var err error

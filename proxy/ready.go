@@ -113,10 +113,9 @@ func (r *ready) describe(formats []int16) []byte {
 
 // answerReady answers a Query.
 func (x *session) answerReady(r *ready) error {
-	if len(r.sequences) > 1 {
-		x.resolveAnew()
-	}
+	x.attempt()
 	frames, err := x.answerRows(append(x.frames[:0], r.descriptions[0]...), r.use, r.columns)
+	x.attempted(err)
 	x.frames = frames
 	if errors.Is(err, ErrPass) {
 		return err // nothing is answered

@@ -69,6 +69,7 @@ type session struct {
 	passing  bool                             // what was drawn from the upstream is not used
 	prepares map[string][]sqlrewrite.Argument // what statements set that PREPARE made, by their names
 	drawing  map[uint32]bool                  // sequences, by OID, that what is being resolved draws of
+	keeping  bool                             // what is drawn becomes a spare
 	spares   map[uint32]*spare                // what was drawn for a statement that the upstream answers after all
 	moving   *moving                          // what the open transaction does to sequences whose values are handed out here; nil: nothing
 	muted    bool                             // statements of one Query run one by one: their ReadyForQuery is not the client's

@@ -406,7 +406,7 @@ func (x *session) evaluate(u *use, i int) (result, error) {
 			}
 			x.waited()
 		}
-		if u.native(i) && !x.passing && len(u.ours)+len(u.plan.Statements) > 2 {
+		if x.keeping && u.native(i) && len(u.ours)+len(u.plan.Statements) > 2 {
 			x.keep(sequence, v)
 		}
 		x.values.drew(sequence, v)
