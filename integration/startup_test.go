@@ -74,8 +74,7 @@ func TestCommandLineErrors(t *testing.T) {
 		"bad duration":          {args: serve("--store-timeout", "5"), says: []string{"--store-timeout", `"5"`}},
 		"negative duration":     {args: serve("--store-timeout", "-5s"), says: []string{"--store-timeout", "-5s"}},
 		"empty namespace":       {args: serve("--namespace", ""), says: []string{"--namespace", "empty"}},
-		"mirrored":              {args: serve("--upstream-sequences", "mirrored"), says: []string{"--upstream-sequences", "mirrored", "not supported yet"}},
-		"bad sequence mode":     {args: serve(), file: "upstream_sequences: real\n", says: []string{"upstream_sequences", "real"}},
+		"bad sequence mode":     {args: serve("--upstream-sequences", "real"), says: []string{"--upstream-sequences", "real"}},
 
 		"store without scheme":  {args: serve("--store", "nextvald.db"), says: []string{"--store", "bolt:PATH"}},
 		"unknown store":         {args: serve("--store", "redis:x"), says: []string{"--store", "redis"}},

@@ -128,7 +128,7 @@ func serve(ctx context.Context, s *settings, read func() (*settings, error), std
 		checks = append(checks, admin.Check{Name: "upstream", Run: s.upstream.ready})
 	}
 	stats := registry.Stats
-	if s.mirrored {
+	if s.mirrored && s.upstream != nil {
 		m := openMirrored(s, registry, log)
 		defer m.close()
 		cfg.Native = m

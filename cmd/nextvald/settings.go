@@ -169,7 +169,7 @@ var table = []setting{
 		s.peerRole = v
 		return nil
 	}},
-	{"upstream_sequences", "virtual", "`MODE` of the sequences: virtual, unknown to the upstream, or mirrored, which exist there too", func(s *settings, v string) error {
+	{"upstream_sequences", "mirrored", "`MODE` of the sequences: mirrored, which exist in the upstream too, or virtual, unknown to it", func(s *settings, v string) error {
 		s.mirrored = v == "mirrored"
 		return oneOf(v, "virtual", "mirrored")
 	}},
@@ -342,8 +342,6 @@ func (s *settings) checkTogether() error {
 		return s.fault("sequences.default_source", errNoSource)
 	case s.upstream == nil && slices.ContainsFunc(s.policies, func(p sequencer.PolicyRule) bool { return p.DefaultSource == sequencer.FromUpstream }):
 		return s.fault(policiesKey, errNoSource)
-	case s.upstream == nil && s.mirrored:
-		return s.fault("upstream_sequences", errors.New("mirrored needs an upstream"))
 	case s.authQuery != "" && s.upstream == nil:
 		return s.fault("auth_query", errors.New("needs an upstream to ask"))
 	}

@@ -86,7 +86,7 @@ func TestTheFileOfTheFlagWins(t *testing.T) {
 func TestEverySettingInEveryPlace(t *testing.T) {
 	values := map[string]string{
 		"listen": "localhost:1", "upstream": "postgres://u:p@h/d?sslmode=disable", "store": "memory:", "namespace": "n", "admin": "",
-		"log_level": "warn", "log_format": "json", "store_timeout": "90s", "max_offline": "24h", "upstream_sequences": "mirrored", "peer_role": "sidecar",
+		"log_level": "warn", "log_format": "json", "store_timeout": "90s", "max_offline": "24h", "upstream_sequences": "virtual", "peer_role": "sidecar",
 		"drain_timeout": "1m", "client_idle_timeout": "2h", "login_timeout": "20s", "max_connections": "77", "proxy_protocol": "true", "tcp_keepalive": "3m", "tcp_user_timeout": "4m",
 		"sequences.cache_one": "cached", "sequences.hot_calls": "7", "sequences.default_source": "upstream", "sequences.mode": "strict", "sequences.buffer_seconds": "2.5",
 		"sequences.min_threshold": "7", "sequences.min_lease": "11", "sequences.max_lease": "1300", "sequences.lease_seconds": "17",
