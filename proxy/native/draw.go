@@ -65,6 +65,14 @@ var (
 func (d *database) draw(s *drawn) {
 	ctx, cancel := context.WithTimeout(d.m.ctx, drawTimeout)
 	defer cancel()
+	if s.verifying.Swap(false) {
+		if err := d.verify(ctx, s); err != nil {
+			d.judge(s, err)
+		}
+	}
+	if !s.wanted.Load() {
+		return
+	}
 	if s.doubted.Load() || s.passes(d.m.cfg.Clock.Now()) {
 		s.giveUp()
 		return
@@ -100,6 +108,27 @@ func (d *database) draw(s *drawn) {
 	s.install(b)
 }
 
+// verify looks at the sequence's name.
+func (d *database) verify(ctx context.Context, s *drawn) error {
+	if err := d.connect(ctx); err != nil {
+		return err
+	}
+	found, err := readLooks(d.conn.QueryRow(ctx, lookAtSequence, int64(s.oid)))
+	if err != nil {
+		return err
+	}
+	return s.named(found)
+}
+
+// named notes when the upstream calls the sequence by another name.
+func (s *drawn) named(found looks) error {
+	if found.schema == s.name.Schema && found.name == s.name.Name {
+		return nil
+	}
+	s.misnamed.Store(true)
+	return errOtherName
+}
+
 // giveUp ends a draw that is not to be made now.
 func (s *drawn) giveUp() {
 	s.wanted.Store(false)
@@ -119,12 +148,12 @@ func (d *database) drawBlock(ctx context.Context, s *drawn, e era) (*block, erro
 	if found.cache > 1 {
 		d.discard.Store(true) // what the connection has cached would be older than a block may be
 	}
+	if err == nil {
+		err = s.named(found)
+	}
 	switch {
 	case err != nil:
 		return nil, err
-	case found.schema != s.name.Schema || found.name != s.name.Name:
-		s.misnamed.Store(true)
-		return nil, errOtherName
 	case found.persistence != "p":
 		return nil, errTransient
 	case len(ranges) == 0:
@@ -186,11 +215,7 @@ func readDraw(results pgx.BatchResults) (ranges []valueRange, found looks, err e
 	if err != nil {
 		return nil, found, err
 	}
-	err = results.QueryRow().Scan(&found.schema, &found.name, &found.filenode, &found.persistence, &found.increment, &found.cache)
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = errNoSequence
-	}
-	if err != nil {
+	if found, err = readLooks(results.QueryRow()); err != nil {
 		return nil, found, err
 	}
 	for _, s := range spans {
@@ -210,6 +235,15 @@ func readDraw(results pgx.BatchResults) (ranges []valueRange, found looks, err e
 		return cmp.Compare(a.first, b.first)
 	})
 	return ranges, found, nil
+}
+
+// readLooks reads the row of lookAtSequence.
+func readLooks(row pgx.Row) (found looks, err error) {
+	err = row.Scan(&found.schema, &found.name, &found.filenode, &found.persistence, &found.increment, &found.cache)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = errNoSequence
+	}
+	return found, err
 }
 
 // judge makes calls pass after a draw that failed, for how long depends on why.

@@ -52,9 +52,10 @@ type drawn struct {
 	// changed: somebody may have put the sequence back, with the word of all.
 	changed atomic.Bool
 	// misnamed: the upstream calls the sequence by another name. verified is Manager.elapsed when that was last looked at
-	// for somebody who does, too.
-	misnamed atomic.Bool
-	verified atomic.Int64
+	// for somebody who does, too; verifying: that is to be done.
+	misnamed  atomic.Bool
+	verifying atomic.Bool
+	verified  atomic.Int64
 
 	mu sync.Mutex
 	// queue holds the blocks after current, in the order of their use.
@@ -141,10 +142,11 @@ func (s *drawn) refill() {
 	}
 }
 
-// verify draws, at most once a second, since that finds out the sequence's name.
+// verify asks for the sequence's name to be looked at, at most once a second.
 func (s *drawn) verify(elapsed int64) {
 	last := s.verified.Load()
-	if elapsed-last > int64(time.Second) && s.verified.CompareAndSwap(last, elapsed) && s.wanted.CompareAndSwap(false, true) {
+	if elapsed-last > int64(time.Second) && s.verified.CompareAndSwap(last, elapsed) {
+		s.verifying.Store(true)
 		s.d.want(s)
 	}
 }
