@@ -490,7 +490,8 @@ func (x *session) bindUpstream(name string, st *statement, frame []byte) error {
 // bindEdited draws the values of an edited statement and sends its Bind with them. What fails is raised at Execute, where
 // PostgreSQL would call the functions.
 func (x *session) bindEdited(m *wire.Bind, st *statement) error {
-	values, nulled, failure := x.drawEdited(m, st)
+	p := &portal{statement: st, upstream: true}
+	values, nulled, failure := x.drawEdited(m, p)
 	if errors.Is(failure, errOver) || errors.Is(failure, errDiscarding) || x.undone(failure) {
 		return x.fail(failure)
 	}
@@ -508,13 +509,15 @@ func (x *session) bindEdited(m *wire.Bind, st *statement) error {
 		m.ParameterFormats = append(m.ParameterFormats, make([]int16, len(values))...)
 	}
 	m.Parameters = append(m.Parameters, values...)
-	x.portals[m.Portal] = &portal{statement: st, upstream: true, failure: failure}
+	p.failure = failure
+	x.portals[m.Portal] = p
 	return x.send(expectation{kind: wire.TypeBind}, wire.AppendBind(nil, *m))
 }
 
 // drawEdited evaluates the calls and reads of an edited statement: the values of our parameters in text form, and the
 // client's parameters that must be NULL because they name sequences of ours.
-func (x *session) drawEdited(m *wire.Bind, st *statement) (values [][]byte, nulled []int, failure error) {
+func (x *session) drawEdited(m *wire.Bind, p *portal) (values [][]byte, nulled []int, failure error) {
+	st := p.statement
 	rows := len(st.calls)
 	reads := rows + 3*len(st.rows)
 	n := reads + 3*len(st.reads)
@@ -524,10 +527,14 @@ func (x *session) drawEdited(m *wire.Bind, st *statement) (values [][]byte, null
 	}
 	x.resolveAnew()
 	params := x.parameters(m, st)
+	if x.mirrored() {
+		params = copied(params)
+	}
 	u, err := x.resolveUse(st.plan, st.parsed, params, true)
 	if err != nil {
 		return values, nil, err
 	}
+	p.params, p.ours = params, u.ours
 	if err := x.check(u); err != nil {
 		return values, nil, err
 	}

@@ -129,13 +129,16 @@ func (x *session) resolveCall(u *use, i int) error {
 		}
 		if sequence != nil {
 			// What cannot be answered here is answered by the upstream, to which the sequence is handed over.
-			if c.Evaluation == sqlrewrite.Once && !u.computed(i) && !isNoInteger(&c.Value) {
+			if c.Evaluation == sqlrewrite.Once && !asWritten(u.statement) && !isNoInteger(&c.Value) {
 				u.sequences[i], u.means[i], u.ours[i] = sequence, m, true
 				if c.Function == sqlrewrite.Nextval {
 					x.draws(m.oid)
 				}
+				return nil
 			}
-			return nil
+			if c.Function != sqlrewrite.Currval {
+				return nil
+			}
 		}
 	}
 	switch c.Function {
@@ -145,7 +148,7 @@ func (x *session) resolveCall(u *use, i int) error {
 			x.draws(m.oid)
 			return nil
 		}
-		if c.Evaluation != sqlrewrite.Once || m.temporary || m.told || !m.allows(c.Function) || x.passing || x.moving != nil {
+		if c.Evaluation != sqlrewrite.Once || asWritten(u.statement) || m.temporary || m.told || !m.allows(c.Function) || x.passing || x.moving != nil {
 			return nil
 		}
 		if ok, err := x.learn(m); !ok {
@@ -163,10 +166,10 @@ func (x *session) resolveCall(u *use, i int) error {
 	return nil
 }
 
-// computed reports whether call i is a setval of a value that the upstream has to compute, in its place.
-func (u *use) computed(i int) bool {
-	c := &u.statement.Calls[i]
-	return c.Function == sqlrewrite.Setval && (c.Value.Kind == sqlrewrite.Opaque && u.inner(i) < 0 || c.IsCalled.Kind == sqlrewrite.Opaque)
+// asWritten reports whether the calls of a statement that draw or move are the upstream's, as they are written: their order is
+// its own, or its answer shows the text.
+func asWritten(st *sqlrewrite.Statement) bool {
+	return st.Sets || st.Analyze || st.Cursor
 }
 
 // isNoInteger reports whether the value of a setval is a constant that PostgreSQL refuses.

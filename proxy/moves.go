@@ -143,13 +143,16 @@ func (x *session) movedBy(st *sqlrewrite.Statement, params []answer.Param, ours 
 	return append(list, left...), all, err
 }
 
-// left are the sequences of the store that a statement makes the upstream's: that are called once for each row, or by a
-// default.
+// left are the sequences of the store that a statement makes the upstream's: that are called once for each row, by a default
+// or by what is prepared or fetched later; and those that it calls as written, for the time of its transaction.
 func (x *session) left(st *sqlrewrite.Statement, params []answer.Param, ours []bool) (list []moved, err error) {
 	for i := range st.Calls {
 		c := &st.Calls[i]
-		if c.Function != sqlrewrite.Nextval || c.Body || st.Explain || st.Prepare != nil || ours != nil && ours[i] ||
-			!c.Default && c.Evaluation != sqlrewrite.PerRow {
+		stays := c.Default || c.Evaluation == sqlrewrite.PerRow || st.Prepare != nil || st.Cursor
+		switch {
+		case c.Body || st.Explain || ours != nil && ours[i] || !stays && !asWritten(st):
+			continue
+		case c.Function != sqlrewrite.Nextval && (c.Function != sqlrewrite.Setval || st.Prepare == nil):
 			continue
 		}
 		name, known := calledName(&c.Name, params)
@@ -168,7 +171,7 @@ func (x *session) left(st *sqlrewrite.Statement, params []answer.Param, ours []b
 			return nil, err
 		}
 		if sequence != nil {
-			list = append(list, moved{oid: m.oid, name: m.name, stays: true})
+			list = append(list, moved{oid: m.oid, name: m.name, stays: stays})
 		}
 	}
 	return list, nil

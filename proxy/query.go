@@ -500,7 +500,7 @@ func (x *session) readEdits(u *use) ([]sqlrewrite.Edit, error) {
 
 // replacement is what to put in the place of a call.
 func (u *use) replacement(c *sqlrewrite.Call, value string) string {
-	if !u.statement.Explain {
+	if !u.statement.Explain && !u.statement.Analyze {
 		return c.Replacement(value)
 	}
 	shown := *c

@@ -60,7 +60,35 @@ func ParseVoid(text string, void []int) (*Plan, error) {
 		}
 		plan.Statements = append(plan.Statements, st)
 	}
+	plan.noteSets()
 	return plan, nil
+}
+
+// noteSets finds out whether only PostgreSQL can tell what the calls of the text give (Statement.Sets).
+func (plan *Plan) noteSets() {
+	moves, sets, computed := 0, 0, false
+	for i := range plan.Statements {
+		st := &plan.Statements[i]
+		for k := range st.Calls {
+			c := &st.Calls[k]
+			if st.Explain || c.Evaluation == Later {
+				continue
+			}
+			switch c.Function {
+			case Nextval:
+				moves++
+			case Setval:
+				moves++
+				sets++
+				computed = computed || c.Value.Kind == Opaque || c.IsCalled.Kind == Opaque
+			}
+		}
+	}
+	if computed || sets > 0 && moves > 1 {
+		for i := range plan.Statements {
+			plan.Statements[i].Sets = true
+		}
+	}
 }
 
 // syntaxError is the error of a text that the parser refused, or whose tree was too deep to be handed over.
@@ -282,7 +310,8 @@ func (p *planner) classify(node *pg_query.Node) {
 		st.Explain = true
 		for _, o := range n.ExplainStmt.Options {
 			if d := o.GetDefElem(); d != nil && d.Defname == "analyze" {
-				st.Explain = !truth(d.Arg)
+				st.Analyze = truth(d.Arg)
+				st.Explain = !st.Analyze
 			}
 		}
 		p.runnable(n.ExplainStmt.Query)

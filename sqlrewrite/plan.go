@@ -59,6 +59,13 @@ type Statement struct {
 	Tag string
 	// Explain: the statement is under EXPLAIN without ANALYZE; its calls must not consume values.
 	Explain bool
+	// Analyze: it is under EXPLAIN ANALYZE, whose result shows the statement's text in its plan.
+	Analyze bool
+	// Cursor: it is DECLARE, whose calls are evaluated when rows are fetched.
+	Cursor bool
+	// Sets: the text has a setval of a value that PostgreSQL computes, or one beside another setval or nextval: what each call
+	// gives depends on when PostgreSQL comes to it.
+	Sets bool
 
 	// Prepare is set for PREPARE, and Execute for EXECUTE, also under EXPLAIN and CREATE TABLE AS.
 	Prepare *Prepare

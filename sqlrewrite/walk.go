@@ -61,6 +61,7 @@ func (p *planner) runnable(node *pg_query.Node) {
 		}
 		p.runnable(s.Query)
 	case *pg_query.Node_DeclareCursorStmt:
+		p.st.Cursor = true
 		p.query(n.DeclareCursorStmt.Query, context{})
 	case *pg_query.Node_ExecuteStmt:
 		p.st.Explain = false // the arguments are evaluated even so
