@@ -94,6 +94,11 @@ func (v *values) passed(st *sqlrewrite.Statement) {
 // passedCall notes a call of nextval that goes to the upstream, of a sequence of that bare name; empty for any.
 func (v *values) passedCall(name string) {
 	v.whose.visible = true
+	v.passedSet(name)
+}
+
+// passedSet notes a call of setval that goes to the upstream and tells currval there.
+func (v *values) passedSet(name string) {
 	for _, d := range v.current {
 		if name == "" || d.name == name {
 			d.whose.visible = true
@@ -224,14 +229,21 @@ func (x *session) lastval() (result, error) {
 	if v.last == nil {
 		return result{}, undefined
 	}
+	last := v.current[v.last.OID()]
+	r, err := x.laterOf(&v.whose, drawn{value: last.value}, askLastval)
+	if err != nil || v.whose.later {
+		return r, err
+	}
 	exists, err := x.lastExists()
 	switch {
 	case err != nil:
 		return result{}, err
 	case !exists:
 		return result{}, undefined
+	case last.whose.visible: // a setval that the upstream carried out moves it
+		return x.laterOf(&last.whose, *last, askCurrval(v.last.OID()))
 	}
-	return x.laterOf(&v.whose, drawn{value: v.current[v.last.OID()].value}, askLastval)
+	return r, nil
 }
 
 // lastExists reports whether the sequence that lastval is of exists, and fails where the session may not read it.
@@ -340,6 +352,9 @@ func (x *session) upstreamValueInside(question string) (result, bool, error) {
 	const parameter = "nextvald.reserved"
 	_, err := x.ask(`DO LANGUAGE plpgsql $nextvald$BEGIN PERFORM pg_catalog.set_config('` + parameter + `', (` + question + `)::pg_catalog.text, true);
 		EXCEPTION WHEN object_not_in_prerequisite_state THEN PERFORM pg_catalog.set_config('` + parameter + `', '', true); END$nextvald$`)
+	if failure := (*wire.Error)(nil); errors.As(err, &failure) {
+		failure.Where = "" // the text is ours
+	}
 	if err != nil {
 		return result{}, false, err
 	}

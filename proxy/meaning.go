@@ -50,10 +50,16 @@ func (x *session) mean(name sqlrewrite.Name) (*meaning, error) {
 	if m := x.names.meanings[name]; m != nil && m.changes == changes {
 		return m, nil
 	}
-	which, argument := "pg_catalog.to_regclass($1)", quoted(nameParts(name))
+	// to_regclass fails where the session may not look into the schema; the upstream says so where its client asks.
+	which, arguments := "pg_catalog.to_regclass($1)", []string{quoted(nameParts(name))}
+	if name.Schema != "" {
+		which = `pg_catalog.to_regclass(CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_namespace s WHERE s.nspname = $2
+			AND NOT pg_catalog.has_schema_privilege(s.oid, 'USAGE')) THEN NULL ELSE $1 END)`
+		arguments = append(arguments, name.Schema)
+	}
 	if name.Schema == "\x00" {
-		which, argument = "$1::pg_catalog.oid", name.Name
-		if _, err := strconv.ParseUint(argument, 10, 32); err != nil {
+		which, arguments = "$1::pg_catalog.oid", []string{name.Name}
+		if _, err := strconv.ParseUint(name.Name, 10, 32); err != nil {
 			return nil, nil
 		}
 	}
@@ -62,7 +68,7 @@ func (x *session) mean(name sqlrewrite.Name) (*meaning, error) {
 		pg_catalog.pg_has_role(c.relowner, 'USAGE'), `+toldQuery+`,
 		(SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())
 		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.relkind = 'S' AND c.oid = `+which, argument)
+		WHERE c.relkind = 'S' AND c.oid = `+which, arguments...)
 	if len(rows) != 1 || err != nil {
 		return nil, err
 	}

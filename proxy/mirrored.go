@@ -129,7 +129,7 @@ func (x *session) resolveCall(u *use, i int) error {
 		}
 		if sequence != nil {
 			// What cannot be answered here is answered by the upstream, to which the sequence is handed over.
-			if c.Evaluation == sqlrewrite.Once && !asWritten(u.statement) && !isNoInteger(&c.Value) {
+			if c.Evaluation == sqlrewrite.Once && !asWritten(u.statement) && !isNoInteger(&c.Value) && !isNoBool(&c.IsCalled) {
 				u.sequences[i], u.means[i], u.ours[i] = sequence, m, true
 				if c.Function == sqlrewrite.Nextval {
 					x.draws(m.oid)
@@ -178,6 +178,15 @@ func isNoInteger(value *sqlrewrite.Argument) bool {
 		return false
 	}
 	_, err := strconv.ParseInt(strings.TrimSpace(value.Value), 10, 64)
+	return err != nil
+}
+
+// isNoBool is isNoInteger for its third argument.
+func isNoBool(called *sqlrewrite.Argument) bool {
+	if called.Kind != sqlrewrite.Constant || called.Null {
+		return false
+	}
+	_, _, err := answer.Bool(answer.Param{Type: called.Type, Value: []byte(called.Value)})
 	return err != nil
 }
 
@@ -331,18 +340,26 @@ func drawsThere(st *sqlrewrite.Statement, ours []bool, name string) bool {
 	return false
 }
 
-// notePassedCalls notes the calls of nextval that go to the upstream with a statement.
+// notePassedCalls notes the calls of nextval and setval that go to the upstream with a statement.
 func (x *session) notePassedCalls(st *sqlrewrite.Statement, ours []bool) {
 	if !x.mirrored() || x.values.last == nil && len(x.values.current) == 0 {
 		return
 	}
 	for i := range st.Calls {
 		c := &st.Calls[i]
-		if ours != nil && ours[i] || c.Body || c.Evaluation == sqlrewrite.Later || c.Function != sqlrewrite.Nextval {
+		if ours != nil && ours[i] || c.Body || c.Evaluation == sqlrewrite.Later {
 			continue
 		}
 		name, _ := calledName(&c.Name, nil)
-		x.values.passedCall(name.Name)
+		switch c.Function {
+		case sqlrewrite.Nextval:
+			x.values.passedCall(name.Name)
+		case sqlrewrite.Setval:
+			if called, null, err := answer.Bool(answer.Param{Type: c.IsCalled.Type, Value: []byte(c.IsCalled.Value)}); c.IsCalled.Kind != sqlrewrite.Constant ||
+				!c.IsCalled.Null && !null && err == nil && called {
+				x.values.passedSet(name.Name)
+			}
+		}
 	}
 }
 
@@ -514,6 +531,9 @@ func (x *session) executeInstead(name string, p *portal, limit int32) error {
 	x.portals[name] = up
 	if err := x.bindOwn(name, up, m, true); err != nil || x.batch.skipping {
 		return err
+	}
+	if err := x.clearWay(st.parsed, params, up.ours); err != nil {
+		return x.fail(err)
 	}
 	x.values.passed(st.parsed)
 	return x.send(expectation{kind: wire.TypeExecute}, wire.AppendExecute(nil, name, limit))

@@ -21,8 +21,9 @@ import (
 
 // moving is what the open transaction of a session does to sequences whose values are handed out here.
 type moving struct {
-	// done ends the revocations.
-	done []func()
+	// done ends the revocations, of the databases and OIDs in revoked.
+	done    []func()
+	revoked map[revoked]bool
 	// adopt are the sequences that go to the store when the transaction has ended, by OID; renamed are those of the store
 	// whose names are looked at then.
 	adopt   map[uint32]adoption
@@ -30,6 +31,12 @@ type moving struct {
 	// created are sequences whose CREATE was sent last, and failures are those of the session before that.
 	created  []sqlrewrite.Name
 	failures uint64
+}
+
+// revoked is a sequence whose values were revoked for the time of the transaction; with OID 0 all of the database.
+type revoked struct {
+	database string
+	oid      uint32
 }
 
 // adoption is a sequence that goes to the store.
@@ -266,11 +273,15 @@ func (x *session) revoke(list []moved, all bool) error {
 }
 
 func (x *session) revokeOne(database string, oid uint32) error {
+	if x.moving.revoked[revoked{database, oid}] {
+		return nil
+	}
 	ctx := x.wait()
 	defer x.waited()
 	done, err := x.srv.cfg.Native.Revoke(ctx, database, oid)
 	if err == nil {
 		x.moving.done = append(x.moving.done, done)
+		x.moving.revoked[revoked{database, oid}] = true
 	}
 	return err
 }
@@ -314,7 +325,7 @@ func (x *session) handBack(m moved) error {
 // startMoving starts to follow what the transaction does to sequences.
 func (x *session) startMoving() {
 	if x.moving == nil {
-		x.moving = &moving{adopt: make(map[uint32]adoption)}
+		x.moving = &moving{adopt: make(map[uint32]adoption), revoked: make(map[revoked]bool)}
 	}
 }
 

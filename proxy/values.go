@@ -378,9 +378,13 @@ func (x *session) evaluate(u *use, i int) (result, error) {
 		if err := x.checkPending(sequence); err != nil {
 			return result{}, err
 		}
+		stored := sequence.(*sequencer.Sequence) // the upstream's own are not ours to set
+		if m != nil && stored.Hindered(value, called) && x.revoke([]moved{{oid: m.oid, name: m.name}}, false) == nil {
+			return result{}, ErrPass // where that fails the fence is skipped
+		}
 		ctx := x.wait()
 		defer x.waited()
-		if err := sequence.(*sequencer.Sequence).Set(ctx, value, called); err != nil { // the upstream's own are not ours to set
+		if err := stored.Set(ctx, value, called); err != nil {
 			return result{}, x.stale(sequence, err)
 		}
 		if called {

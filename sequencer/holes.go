@@ -73,6 +73,23 @@ func (it Item) landing(from Position) (at Position, ok bool) {
 	}
 }
 
+// Hindered reports whether the values after a setval would begin in a range that leases skip, or come to it soon, where a handover
+// anew would leave more room before it.
+func (s *Sequence) Hindered(value int64, called bool) bool {
+	it := s.Item()
+	if value < it.Definition.Min || value > it.Definition.Max {
+		return false
+	}
+	it.Holes = nil // those of now are forgotten then
+	it.place(cursor{last: value, called: called})
+	if it.skipped(it.Pos) != nil {
+		return true
+	}
+	all := it.Definition.room(it.Pos)
+	room := it.room(it.Pos)
+	return room < all && room < min(firstFence, all/sharing)/10 // or each of many setvals in a row would be a handover
+}
+
 // skipped is a range that leases skip and that a position lies in, or nil.
 func (it Item) skipped(at Position) *Range {
 	for _, r := range it.Skips() {

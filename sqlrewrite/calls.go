@@ -8,7 +8,7 @@ import (
 
 // sequenceFunction recognises a call of one of the four that PostgreSQL would resolve to its own.
 func sequenceFunction(n *pg_query.FuncCall) (Function, bool) {
-	if len(n.AggOrder) > 0 || n.AggFilter != nil || n.Over != nil || n.AggDistinct || n.AggStar || n.FuncVariadic || n.AggWithinGroup {
+	if len(n.AggOrder) > 0 || n.AggFilter != nil || n.Over != nil || n.AggDistinct || n.AggStar || n.AggWithinGroup {
 		return 0, false
 	}
 	f, ok := functionOf(functionName(n))
