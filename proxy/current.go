@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -34,8 +35,17 @@ type drawn struct {
 	answered bool   // else there is none yet
 	name     string // without the schema
 	whose    whose
+	sequence Sequence
 	// order is the sign of the step between the last two values; 0 while it is unknown.
 	order int
+}
+
+// direction is the sign of the sequence's steps, 0 where nothing tells it.
+func (d *drawn) direction() int {
+	if stored, ok := d.sequence.(*sequencer.Sequence); ok {
+		return cmp.Compare(stored.Definition().Increment, 0)
+	}
+	return d.order
 }
 
 // whose says what is known of nextval calls that the upstream carried out for the session, beside those answered here.
@@ -80,7 +90,7 @@ func (v *values) set(sequence Sequence, value int64) *drawn {
 	case value < d.value:
 		d.order = -1
 	}
-	d.value, d.answered = value, true
+	d.value, d.answered, d.sequence = value, true, sequence
 	d.whose.drew(v.passes)
 	return d
 }
@@ -290,7 +300,8 @@ func (x *session) laterOf(w *whose, ours drawn, question string) (result, error)
 			return result{}, err
 		}
 		// Where values are drawn in order, an earlier one was drawn earlier, by whomever.
-		earlier := ours.order > 0 && theirs.value < ours.value || ours.order < 0 && theirs.value > ours.value
+		order := ours.direction()
+		earlier := order > 0 && theirs.value < ours.value || order < 0 && theirs.value > ours.value
 		if !w.heard(passes, theirs.value, defined, earlier) {
 			return result{}, errAmbiguous(question)
 		}
