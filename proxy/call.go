@@ -29,7 +29,7 @@ func (x *session) functionCall(body int) error {
 		return err
 	}
 	pass := func() error {
-		x.values.passed(nil)
+		x.values.passed(nil, nil)
 		return x.send(expectation{kind: wire.TypeFunctionCall}, frame)
 	}
 	m, err := wire.DecodeFunctionCall(frame[wire.HeaderLen:])

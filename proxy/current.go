@@ -95,10 +95,15 @@ func (v *values) set(sequence Sequence, value int64) *drawn {
 	return d
 }
 
-// passed notes a statement that goes to the upstream and may draw values there; nil: nothing is known of it.
-func (v *values) passed(st *sqlrewrite.Statement) {
+// passed notes a statement that goes to the upstream and may draw values there; nil: nothing is known of it. ours says which of
+// its calls were answered here, nil for none.
+func (v *values) passed(st *sqlrewrite.Statement, ours []bool) {
+	plain := st != nil && st.Kind == sqlrewrite.KindUse && st.Answer != nil
+	if plain && !drawsThere(st, ours, "") {
+		return // it has nothing else that could
+	}
 	v.passes++
-	v.plain = st != nil && st.Kind == sqlrewrite.KindUse && st.Answer != nil
+	v.plain = plain
 }
 
 // passedCall notes a call of nextval that goes to the upstream, of a sequence of that bare name; empty for any.

@@ -538,6 +538,9 @@ func (x *session) drawEdited(m *wire.Bind, p *portal) (values [][]byte, nulled [
 	if err := x.check(u); err != nil {
 		return values, nil, err
 	}
+	if err := x.clearWayAhead(u); err != nil {
+		return values, nil, err
+	}
 	if err := x.begun(u); err != nil {
 		return values, nil, err
 	}
@@ -668,7 +671,7 @@ func (x *session) execute(body int) error {
 	p := x.portals[name]
 	switch {
 	case err != nil || p == nil:
-		x.values.passed(nil)
+		x.values.passed(nil, nil)
 		return x.forward(e, body)
 	case p.failure != nil:
 		return x.discardAndFail(body, p.failure)
@@ -708,7 +711,7 @@ func (x *session) execute(body int) error {
 			}
 			e.x = &special{statement: x.prepareOverlaid(u)}
 		}
-		x.values.passed(p.statement.parsed)
+		x.values.passed(p.statement.parsed, p.ours)
 		return x.forward(e, body)
 	}
 	if err := x.in.Discard(body); err != nil {

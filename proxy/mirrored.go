@@ -535,7 +535,7 @@ func (x *session) executeInstead(name string, p *portal, limit int32) error {
 	if err := x.clearWay(st.parsed, params, up.ours); err != nil {
 		return x.fail(err)
 	}
-	x.values.passed(st.parsed)
+	x.values.passed(st.parsed, up.ours)
 	return x.send(expectation{kind: wire.TypeExecute}, wire.AppendExecute(nil, name, limit))
 }
 
@@ -545,6 +545,9 @@ func (x *session) bindOwn(name string, p *portal, m *wire.Bind, quiet bool) erro
 	st, u := p.statement, p.use
 	p.ours = u.ours
 	if err := x.check(u); err != nil {
+		return x.fail(err)
+	}
+	if err := x.clearWayAhead(u); err != nil {
 		return x.fail(err)
 	}
 	if err := x.begun(u); err != nil {

@@ -83,6 +83,15 @@ func (x *session) clearWay(st *sqlrewrite.Statement, params []answer.Param, ours
 	return nil
 }
 
+// clearWayAhead is clearWay before calls of a statement are answered that it leaves to the upstream as written: asking there for
+// currval locks the sequence, which is then to be handed back.
+func (x *session) clearWayAhead(u *use) error {
+	if !x.mirrored() || !asWritten(u.statement) {
+		return nil
+	}
+	return x.clearWay(u.statement, u.params, u.ours)
+}
+
 // clearWayUnseen is clearWay for a text that cannot be read.
 func (x *session) clearWayUnseen(traits sqlrewrite.Traits) error {
 	if !x.mirrored() || traits&sqlrewrite.HasMoves == 0 {

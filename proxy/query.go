@@ -121,24 +121,24 @@ func (x *session) plan(text string, traits sqlrewrite.Traits, void ...int) (*sql
 
 // passQuery sends a Query on as it is.
 func (x *session) passQuery(frame []byte, traits sqlrewrite.Traits, plan *sqlrewrite.Plan) error {
-	return x.sendQuery(expectation{kind: wire.TypeQuery}, frame, traits, plan)
+	return x.sendQuery(expectation{kind: wire.TypeQuery}, frame, traits, plan, nil)
 }
 
-// sendQuery sends a Query, and follows what comes of it.
-func (x *session) sendQuery(e expectation, frame []byte, traits sqlrewrite.Traits, plan *sqlrewrite.Plan) error {
+// sendQuery sends a Query, and follows what comes of it. ours says which calls of its statements were answered here.
+func (x *session) sendQuery(e expectation, frame []byte, traits sqlrewrite.Traits, plan *sqlrewrite.Plan, ours map[*sqlrewrite.Statement][]bool) error {
 	var held *hold
 	if plan != nil && x.concludes(plan.Statements) {
 		held = &hold{}
 	}
 	x.noteTraits(traits)
 	if plan == nil {
-		x.values.passed(nil)
+		x.values.passed(nil, nil)
 	} else {
 		for i := range plan.Statements {
 			st := &plan.Statements[i]
 			x.noteStatement(st)
 			if st.Kind != sqlrewrite.KindTransaction {
-				x.values.passed(st)
+				x.values.passed(st, ours[st])
 			}
 		}
 	}
@@ -442,6 +442,9 @@ func (q *textEdit) edit(u *use) error {
 	if x.mirrored() {
 		q.leaveWhatFollows(u)
 	}
+	if err := x.clearWayAhead(u); err != nil {
+		return err
+	}
 	if err := x.begun(u); err != nil {
 		return err
 	}
@@ -567,7 +570,7 @@ func (x *session) finishQuery(q *textEdit, traits sqlrewrite.Traits, frame []byt
 	e.x.failures, e.x.statement = q.failures, q.prepared
 	text, positions := sqlrewrite.Apply(text, q.edits)
 	e.x.positions = &positions
-	return x.sendQuery(e, wire.AppendQuery(ahead, text), traits, q.plan)
+	return x.sendQuery(e, wire.AppendQuery(ahead, text), traits, q.plan, q.ours)
 }
 
 // outside keeps the edits of the statements before st.
