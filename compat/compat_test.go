@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,13 +20,26 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // but for what is expected to differ.
 func TestComparedWithPostgreSQL(t *testing.T) {
 	t.Parallel()
-	process := testenv.Start(t, "--upstream", testenv.Upstream(t), "--store", testenv.Table(t))
-	var out strings.Builder
-	args := append([]string{"-direct", testenv.Upstream(t), "-proxy", process.URL(testenv.Upstream(t))}, flag.Args()...)
-	different, err := compare(context.Background(), args, &out)
-	require.NoError(t, err)
-	require.Zero(t, different, "%s", out.String())
-	t.Log("\n" + out.String())
+	modes := []string{"virtual", "mirrored"}
+	if i := slices.Index(flag.Args(), "-mode"); i >= 0 && i+1 < flag.NArg() {
+		modes = flag.Args()[i+1 : i+2]
+	}
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			store := testenv.Table(t)
+			if mode == "mirrored" { // its handovers, one for each sequence and more, take a slow store their time, and jump further
+				store = "memory:"
+			}
+			process := testenv.Start(t, "--upstream", testenv.Upstream(t), "--store", store, "--upstream-sequences", mode)
+			var out strings.Builder
+			args := append([]string{"-direct", testenv.Upstream(t), "-proxy", process.URL(testenv.Upstream(t)), "-mode", mode}, flag.Args()...)
+			different, err := compare(context.Background(), args, &out)
+			require.NoError(t, err)
+			require.Zero(t, different, "%s", out.String())
+			t.Log("\n" + out.String())
+		})
+	}
 }
 
 // A server looks the same as itself: what it never answers twice alike is masked.
@@ -104,11 +118,13 @@ func TestDifferencesAreExplained(t *testing.T) {
 	docs, err := os.ReadFile("../docs/differences.md")
 	require.NoError(t, err)
 	reasons := map[string]bool{}
-	expected, err := expectedIn("virtual")
-	require.NoError(t, err)
-	for _, x := range expected {
-		reasons[x.reason] = true
-		assert.True(t, strings.Contains(string(docs), "\n| "+x.reason+" |"), "no row for: %s", x.reason)
+	for _, mode := range []string{"virtual", "mirrored"} {
+		expected, err := expectedIn(mode)
+		require.NoError(t, err)
+		for _, x := range expected {
+			reasons[x.reason] = true
+			assert.True(t, strings.Contains(string(docs), "\n| "+x.reason+" |"), "no row for: %s", x.reason)
+		}
 	}
 	table, _, _ := strings.Cut(string(docs), "\n\n`log_cnt`")
 	assert.Equal(t, len(reasons)+2, strings.Count(table, "\n|"), "a row for a reason that is not expected")

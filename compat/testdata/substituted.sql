@@ -61,6 +61,8 @@ COPY (SELECT nextval('u'), 'x') TO STDOUT;
 
 SELECT setval('u', 500);
 
+SELECT setval('s', 25);
+
 CREATE TABLE made AS SELECT nextval('s') IS NOT NULL AS ok;
 
 SELECT * FROM made;

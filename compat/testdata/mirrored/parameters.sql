@@ -32,6 +32,7 @@ SELECT nextval('s') + $1::bigint \bind 1000 \g
 SELECT nextval('s') WHERE $1::bool \bind f \g
 SELECT nextval('s') \bind x \g
 SELECT nextval($1) \bind \g
+SELECT setval('s', 405);
 SELECT * FROM nextval($1) \bind s \g
 SELECT * FROM nextval($1) AS result \bind s \g
 select * from setval($1, $2, $3) as result \bind s 500 t \g

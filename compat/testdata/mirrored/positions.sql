@@ -40,6 +40,7 @@ SELECT nextval('nosuch.public.s');
 SELECT nextval(1.5);
 SELECT nextval(true);
 SELECT nextval('s', 's');
+SELECT setval('s', 1, false);
 SELECT nextval(VARIADIC 's');
 SELECT nextval(name => 's');
 SELECT nextval(DISTINCT 's');
