@@ -244,7 +244,7 @@ func clean(ctx context.Context, url, database, file string) error {
 	roles, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	for _, role := range roles {
 		if err == nil {
-			_, err = conn.Exec(ctx, "DROP ROLE "+pgx.Identifier{role}.Sanitize())
+			_, err = conn.Exec(ctx, "DROP ROLE IF EXISTS "+pgx.Identifier{role}.Sanitize())
 		}
 	}
 	return err
