@@ -42,13 +42,6 @@ func (x *session) ask(query string, arguments ...string) ([][]string, error) {
 
 // askWith is ask with arguments of any type.
 func (x *session) askWith(query string, arguments []answer.Param) ([][]string, error) {
-	failed, open := x.settle()
-	switch {
-	case !open:
-		return nil, errOver
-	case failed:
-		return nil, errDiscarding
-	}
 	bind, parse := wire.Bind{Portal: reserved, Statement: reserved}, wire.Parse{Name: reserved, Query: query}
 	for _, a := range arguments {
 		bind.Parameters = append(bind.Parameters, a.Value)
@@ -75,13 +68,6 @@ func (x *session) describeAhead(text string, declared []uint32, heard bool) (*re
 
 // describeParameters asks the upstream for the types of the parameters of a statement that it has.
 func (x *session) describeParameters(name string) ([]uint32, error) {
-	failed, open := x.settle()
-	switch {
-	case !open:
-		return nil, errOver
-	case failed:
-		return nil, errDiscarding
-	}
 	told, err := x.question([]question{{wire.TypeDescribe, wire.AppendTarget(nil, wire.TypeDescribe, 'S', name)}})
 	return told.types, err
 }
@@ -92,9 +78,15 @@ type question struct {
 	frame []byte
 }
 
-// question sends messages that use the reserved names, when nothing is in flight, and returns the answer.
+// question sends messages that use the reserved names, once nothing is in flight, and returns the answer.
 func (x *session) question(messages []question) (*reply, error) {
 	told := new(reply)
+	switch failed, open := x.settle(); {
+	case !open:
+		return told, errOver
+	case failed:
+		return told, errDiscarding
+	}
 	frames := x.pose(told, messages)
 	if x.batch.forwarded {
 		frames = wire.AppendEmpty(frames, wire.TypeFlush)

@@ -86,17 +86,8 @@ func (f *flight) pushLocked(e expectation) {
 		e.skip()
 		return
 	}
-	if f.copying != 0 {
-		switch e.kind {
-		case wire.TypeSync:
-			if e.x != nil && e.x.held != nil {
-				e.x.held.copying = true
-			}
-			return
-		case kindCopyEnd:
-			f.copying = 0
-			return
-		}
+	if f.copiesOver(e) {
+		return
 	}
 	if e.kind == kindCopyEnd && f.first == len(f.queue) {
 		return // of data that the upstream has given up already
@@ -221,24 +212,35 @@ func (f *flight) enterCopy() {
 	}
 	kept := f.queue[:f.first+1]
 	for _, e := range f.queue[len(kept):] {
-		if f.copying != 0 {
-			switch e.kind {
-			case wire.TypeSync:
-				f.syncs--
-				if e.x != nil && e.x.held != nil {
-					e.x.held.copying = true
-				}
-				continue
-			case kindCopyEnd:
-				f.copying = 0
-				continue
-			}
+		switch {
+		case !f.copiesOver(e):
+			kept = append(kept, e)
+		case e.kind == wire.TypeSync:
+			f.syncs--
 		}
-		kept = append(kept, e)
 	}
 	clear(f.queue[len(kept):])
 	f.queue = kept
 	f.changed.Broadcast()
+}
+
+// copiesOver reports whether the upstream, reading the data of a Query's COPY, gives a message no answer: it ignores Sync, and
+// the end of the data is no message of its own. f.mu is held.
+func (f *flight) copiesOver(e expectation) bool {
+	if f.copying == 0 {
+		return false
+	}
+	switch e.kind {
+	case wire.TypeSync:
+		if e.x != nil && e.x.held != nil {
+			e.x.held.copying = true
+		}
+		return true
+	case kindCopyEnd:
+		f.copying = 0
+		return true
+	}
+	return false
 }
 
 // failCopy handles an error of a Query: the upstream reads no more data for it.
