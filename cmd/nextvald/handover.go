@@ -149,10 +149,7 @@ func report(out io.Writer, outcomes []native.Outcome) error {
 			done = "unchanged"
 		}
 		if o.Known {
-			last = fmt.Sprint(o.Last)
-			if !o.Called {
-				last += " (not called)"
-			}
+			last = lastValue(o.Last, o.Called)
 		}
 		if o.Err != nil {
 			failed++
@@ -169,11 +166,17 @@ func report(out io.Writer, outcomes []native.Outcome) error {
 	return nil
 }
 
+func lastValue(last int64, called bool) string {
+	if !called {
+		return fmt.Sprint(last, " (not called)")
+	}
+	return fmt.Sprint(last)
+}
+
 // findings prints what a check found. Its error says that something is not safe.
 func findings(out io.Writer, r native.Report) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "SEQUENCE\tSOURCE\tLAST VALUE\tSAFE\tNOTE")
-	unsafe := 0
 	for _, f := range r.Findings {
 		source := string(f.Source)
 		if f.Kind == sequencer.Virtual {
@@ -181,17 +184,12 @@ func findings(out io.Writer, r native.Report) error {
 		}
 		safe, note := "yes", f.Advice
 		if f.Unsafe != "" {
-			unsafe++
 			safe, note = "NO", f.Unsafe
 			if f.Advice != "" {
 				note += "; " + f.Advice
 			}
 		}
-		called := ""
-		if !f.Called {
-			called = " (not called)"
-		}
-		_, _ = fmt.Fprintf(w, "%s.%s\t%s\t%d%s\t%s\t%s\n", f.Name.Schema, f.Name.Name, source, f.Last, called, safe, note)
+		_, _ = fmt.Fprintf(w, "%s.%s\t%s\t%s\t%s\t%s\n", f.Name.Schema, f.Name.Name, source, lastValue(f.Last, f.Called), safe, note)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -199,8 +197,8 @@ func findings(out io.Writer, r native.Report) error {
 	for _, warning := range r.Warnings() {
 		_, _ = fmt.Fprintln(out, "Note:", warning)
 	}
-	if unsafe > 0 {
-		return fmt.Errorf("%d of %d sequences are not safe", unsafe, len(r.Findings))
+	if n := r.Unsafe(); n > 0 {
+		return fmt.Errorf("%d of %d sequences are not safe", n, len(r.Findings))
 	}
 	return nil
 }

@@ -278,18 +278,26 @@ func (b *Batch) Release(ctx context.Context, names []string) ([]Outcome, error) 
 			o.Note = "virtual: the upstream has none"
 		case t.there == nil || t.there.here(t.item) != nil || t.there.oid != t.item.RelOID:
 			o.Err = errors.New("the upstream has another sequence of this name, or none: is this a restored database? Use --restored")
-		case !t.there.owned:
-			o.Err = proxy.ErrNotAllowed
-		case b.DryRun:
-			o.Done = "would be released"
-			o.stands(t.item)
 		default:
-			to, err := b.release(ctx, *t.entry)
-			if o.Err = err; err == nil {
-				o.Done, o.Known, o.Last, o.Called = "released", true, to.last, to.called
-			}
+			b.releaseOne(t, o, func() (position, error) { return b.release(ctx, *t.entry) })
 		}
 	})
+}
+
+// releaseOne hands a sequence back in one of two ways.
+func (b *Batch) releaseOne(t *target, o *Outcome, release func() (position, error)) {
+	switch {
+	case !t.there.owned:
+		o.Err = proxy.ErrNotAllowed
+	case b.DryRun:
+		o.Done = "would be released"
+		o.stands(t.item)
+	default:
+		to, err := release()
+		if o.Err = err; err == nil {
+			o.Done, o.Known, o.Last, o.Called = "released", true, to.last, to.called
+		}
+	}
 }
 
 // Restored repairs the sequences of a database that was restored, copied or promoted, where a fence of some time shows
@@ -308,16 +316,8 @@ func (b *Batch) Restored(ctx context.Context, names []string) ([]Outcome, error)
 			o.Note = "virtual: the upstream has none"
 		case t.there == nil:
 			o.Err = errors.New("the database has no sequence of this name")
-		case !t.there.owned:
-			o.Err = proxy.ErrNotAllowed
-		case b.DryRun:
-			o.Done = "would be released"
-			o.stands(t.item)
 		default:
-			to, err := b.restore(ctx, *t.entry, t.there.oid)
-			if o.Err = err; err == nil {
-				o.Done, o.Known, o.Last, o.Called = "released", true, to.last, to.called
-			}
+			b.releaseOne(t, o, func() (position, error) { return b.restore(ctx, *t.entry, t.there.oid) })
 		}
 	})
 }

@@ -151,14 +151,14 @@ func (b *Batch) unsafeFence(t *target, item sequencer.Item) string {
 	return ""
 }
 
-// Safe reports whether nothing unsafe was found.
-func (r Report) Safe() bool {
+// Unsafe is how many sequences are not safe.
+func (r Report) Unsafe() (n int) {
 	for _, f := range r.Findings {
 		if f.Unsafe != "" {
-			return false
+			n++
 		}
 	}
-	return true
+	return n
 }
 
 // Warnings are about the database rather than a sequence.
