@@ -159,6 +159,13 @@ func (n *natives) connect(ctx context.Context, place int) (*pgx.Conn, error) {
 	return pgx.Connect(ctx, n.server.URL())
 }
 
+// hangUp closes a session whose other end may be gone.
+func hangUp(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
+
 // client draws in every way.
 func (n *natives) client(ctx context.Context, place int, rng *rand.Rand) {
 	for ctx.Err() == nil {
@@ -183,9 +190,7 @@ func (n *natives) client(ctx context.Context, place int, rng *rand.Rand) {
 				n.came(sequence, fmt.Sprintf("%s at %d", d.name, place), values...)
 			}
 		}
-		closing, cancel := context.WithTimeout(context.Background(), connectTimeout)
-		_ = conn.Close(closing)
-		cancel()
+		hangUp(conn)
 	}
 }
 
@@ -264,9 +269,7 @@ func (n *natives) hot(ctx context.Context, rng *rand.Rand) {
 				n.came(theirs, "hot nextval", values...)
 			}
 		}
-		closing, cancel := context.WithTimeout(context.Background(), connectTimeout)
-		_ = conn.Close(closing)
-		cancel()
+		hangUp(conn)
 	}
 }
 
@@ -280,9 +283,7 @@ func (n *natives) handOver(ctx context.Context, rng *rand.Rand) {
 		source := []string{"store", "upstream"}[i%2]
 		_, err = n.draw(conn, "ALTER SEQUENCE "+given+" SET (nextvald.source = "+source+")", 0, true)
 		n.note(given, "hand-over to the "+source, err)
-		closing, cancel := context.WithTimeout(context.Background(), connectTimeout)
-		_ = conn.Close(closing)
-		cancel()
+		hangUp(conn)
 	}
 }
 
