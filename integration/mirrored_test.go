@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/url"
@@ -250,4 +251,33 @@ func BenchmarkMirrored(b *testing.B) {
 			}
 		})
 	}
+}
+
+// CACHE 1 makes a sequence strict also where the upstream creates it, whose catalogs do not tell it from no CACHE.
+func TestMirroredCacheOne(t *testing.T) {
+	t.Parallel()
+	database, store := testenv.Database(t), testenv.Table(t)
+	p := testenv.Start(t, "--upstream", database, "--store", store, "--upstream-sequences", "mirrored")
+	conn := connect(t, p.URL(database))
+	for _, sql := range []string{
+		"CREATE SEQUENCE created CACHE 1", "CREATE SEQUENCE altered", "CREATE SEQUENCE eased CACHE 1", "CREATE SEQUENCE plain",
+		"BEGIN", "CREATE SEQUENCE block", "ALTER SEQUENCE block CACHE 1", "COMMIT",
+		"ALTER SEQUENCE altered CACHE 1", "ALTER SEQUENCE eased CACHE 5", "ALTER SEQUENCE created INCREMENT 2",
+	} {
+		require.Empty(t, run(t, conn, sql), sql)
+	}
+	require.Equal(t, "22023", run(t, conn, "ALTER SEQUENCE plain CACHE 0"))
+	u, err := url.Parse(database)
+	require.NoError(t, err)
+	r := testenv.Command{Args: []string{"export", "--store", store, u.Path[1:]}}.Run(t)
+	require.Equal(t, 0, r.Code, r.Stderr)
+	modes := map[string]string{}
+	for line := range strings.Lines(r.Stdout) {
+		var s struct{ Name, Mode string }
+		require.NoError(t, json.Unmarshal([]byte(line), &s))
+		modes[s.Name] = s.Mode
+	}
+	require.Equal(t, map[string]string{
+		"created": "strict", "altered": "strict", "eased": "cached", "plain": "cached", "block": "strict",
+	}, modes)
 }

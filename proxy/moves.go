@@ -28,8 +28,10 @@ type moving struct {
 	// whose names are looked at then.
 	adopt   map[uint32]adoption
 	renamed []uint32
-	// created are sequences whose CREATE was sent last, and failures are those of the session before that.
-	created  []sqlrewrite.Name
+	// created are sequences whose CREATE was sent last, cached those whose CACHE was, and failures are those of the session
+	// before that.
+	created  []created
+	cached   []cached
 	failures uint64
 }
 
@@ -39,9 +41,23 @@ type revoked struct {
 	oid      uint32
 }
 
+// created is a sequence that a statement creates; cacheOne: with CACHE 1, which the catalogs do not tell from no CACHE.
+type created struct {
+	name     sqlrewrite.Name
+	cacheOne bool
+}
+
+// cached is a sequence whose CACHE a statement alters.
+type cached struct {
+	oid      uint32
+	cacheOne bool
+}
+
 // adoption is a sequence that goes to the store.
 type adoption struct {
 	name sequencer.Name
+	// cacheOne: CACHE 1 was written.
+	cacheOne bool
 	// policy is what it had of its own in the store; asked says that it was there, and so is no news to anybody.
 	policy []sequencer.Setting
 	asked  bool
@@ -80,6 +96,7 @@ func (x *session) clearWay(st *sqlrewrite.Statement, params []answer.Param, ours
 		}
 	}
 	x.noteCreated(st)
+	x.noteCached(st, list)
 	return nil
 }
 
@@ -319,14 +336,14 @@ func (x *session) handBack(m moved) error {
 		x.moving.renamed = append(x.moving.renamed, m.oid)
 		return nil
 	}
-	policy := sequence.Definition().Policy.Settings()
+	d := sequence.Definition()
 	ctx := x.wait()
 	defer x.waited()
 	if err := x.srv.cfg.Native.Release(ctx, x.database, m.oid); err != nil {
 		return err
 	}
 	if !m.stays {
-		x.moving.adopt[m.oid] = adoption{name: m.name, policy: policy, asked: true}
+		x.moving.adopt[m.oid] = adoption{name: m.name, cacheOne: d.Cache == 1, policy: d.Policy.Settings(), asked: true}
 	}
 	return nil
 }
@@ -350,8 +367,34 @@ func (x *session) noteCreated(st *sqlrewrite.Statement) {
 		}
 	}
 	x.startMoving()
-	x.moving.created = append(x.moving.created, d.Names[0])
+	one, _ := cacheClause(d)
+	x.moving.created = append(x.moving.created, created{d.Names[0], one})
 	x.moving.failures = x.failures.Load()
+}
+
+// noteCached notes what an ALTER SEQUENCE says of CACHE.
+func (x *session) noteCached(st *sqlrewrite.Statement, list []moved) {
+	if st.DDL == nil || st.DDL.Verb != sqlrewrite.AlterSequence {
+		return
+	}
+	one, written := cacheClause(st.DDL)
+	if !written || x.moving == nil {
+		return
+	}
+	for _, m := range list {
+		x.moving.cached = append(x.moving.cached, cached{m.oid, one})
+	}
+	x.moving.failures = x.failures.Load()
+}
+
+// cacheClause reports whether CACHE is written in a statement, and whether it is CACHE 1.
+func cacheClause(d *sqlrewrite.DDL) (one, written bool) {
+	for _, o := range d.Options {
+		if o.Name == "cache" {
+			one, written = o.Value == "1", true
+		}
+	}
+	return one, written
 }
 
 // isNew reports whether nothing has that name yet.
@@ -365,7 +408,7 @@ func (x *session) concludes(statements []sqlrewrite.Statement) bool {
 	if x.moving == nil {
 		return false
 	}
-	if byte(x.status.Load()) != inBlock && byte(x.status.Load()) != failed || len(x.moving.created) > 0 {
+	if byte(x.status.Load()) != inBlock && byte(x.status.Load()) != failed || len(x.moving.created)+len(x.moving.cached) > 0 {
 		return true
 	}
 	return slices.ContainsFunc(statements, func(st sqlrewrite.Statement) bool { return st.Kind == sqlrewrite.KindTransaction })
@@ -439,14 +482,20 @@ func (x *session) settleMoves(status byte) error {
 // findCreated learns the OIDs of the sequences that were created, and which of them go to the store.
 func (x *session) findCreated(status byte) error {
 	mv := x.moving
-	created := mv.created
-	mv.created = nil
+	created, cached := mv.created, mv.cached
+	mv.created, mv.cached = nil, nil
 	if status == failed || x.failures.Load() != mv.failures {
 		return nil
 	}
-	for _, name := range created {
-		delete(x.names.meanings, name)
-		m, err := x.mean(name)
+	for _, c := range cached {
+		if a, ok := mv.adopt[c.oid]; ok {
+			a.cacheOne = c.cacheOne
+			mv.adopt[c.oid] = a
+		}
+	}
+	for _, c := range created {
+		delete(x.names.meanings, c.name)
+		m, err := x.mean(c.name)
 		if err != nil {
 			if isAsked(err) {
 				return nil // it stays the upstream's
@@ -454,7 +503,7 @@ func (x *session) findCreated(status byte) error {
 			return err
 		}
 		if m != nil && !m.temporary && x.srv.cfg.Sequences.DefaultSource(m.name) == sequencer.FromStore {
-			mv.adopt[m.oid] = adoption{name: m.name}
+			mv.adopt[m.oid] = adoption{name: m.name, cacheOne: c.cacheOne}
 		}
 	}
 	return nil
@@ -464,15 +513,7 @@ func (x *session) findCreated(status byte) error {
 func (x *session) adopt(oid uint32, a adoption) *wire.Error {
 	ctx := x.wait()
 	defer x.waited()
-	err := x.srv.cfg.Native.Adopt(ctx, x.database, oid)
-	if err == nil && len(a.policy) > 0 {
-		var sequence *sequencer.Sequence
-		if sequence, err = x.srv.cfg.Sequences.LookupOID(ctx, x.database, oid); err == nil {
-			err = x.srv.cfg.Sequences.Alter(ctx, sequence.Name(), sequencer.Options{Set: a.policy})
-		} else if errors.Is(err, sequencer.ErrUndefined) {
-			err = nil // it is gone, or has to be the upstream's now
-		}
-	}
+	err := x.adoptAs(ctx, oid, a)
 	if err == nil {
 		return nil
 	}
@@ -484,6 +525,26 @@ func (x *session) adopt(oid uint32, a adoption) *wire.Error {
 		e.Detail = "nextvald's own role in the upstream server is no member of the sequence's owner."
 	}
 	return e
+}
+
+// adoptAs hands a sequence over to the store, with what the catalogs do not tell of it.
+func (x *session) adoptAs(ctx context.Context, oid uint32, a adoption) error {
+	options := sequencer.Options{Set: a.policy}
+	if one := int64(1); a.cacheOne {
+		options.Cache = &one
+	}
+	err := x.srv.cfg.Native.Adopt(ctx, x.database, oid)
+	if err != nil || len(options.Set) == 0 && options.Cache == nil {
+		return err
+	}
+	sequence, err := x.srv.cfg.Sequences.LookupOID(ctx, x.database, oid)
+	if errors.Is(err, sequencer.ErrUndefined) {
+		return nil // it is gone, or has to be the upstream's now
+	}
+	if err != nil {
+		return err
+	}
+	return x.srv.cfg.Sequences.Alter(ctx, sequence.Name(), options)
 }
 
 func (x *session) followName(oid uint32) error {
@@ -509,7 +570,7 @@ func (x *session) abandonMoves() {
 		}
 	}
 	for oid, a := range mv.adopt {
-		if err := x.srv.cfg.Native.Adopt(ctx, x.database, oid); err != nil {
+		if err := x.adoptAs(ctx, oid, a); err != nil {
 			x.srv.cfg.Logger.Warn("a sequence stays the upstream's", "sequence", a.name.String(), "error", err)
 		}
 	}
