@@ -137,6 +137,12 @@ func (x *session) interrupted() error {
 		if x.flight.over() {
 			return errOver
 		}
+		if x.between && x.flight.again.due.Load() {
+			x.repeat()
+			if err := x.flushAll(); err != nil {
+				return err
+			}
+		}
 		return x.rest()
 	case x.srv.draining.Load():
 		return &ending{errDraining()}

@@ -146,6 +146,7 @@ func (x *session) parsePassed(st *statement, frame []byte) error {
 		e.x = &special{statement: st}
 	default:
 		delete(x.prepared, "")
+		x.rows = x.mirrored() && sqlrewrite.IsRowStatement(st.text)
 	}
 	x.noteTraits(st.traits)
 	return x.send(e, frame)
@@ -300,6 +301,9 @@ func (x *session) bind(body int) error {
 		return x.forward(expectation{kind: wire.TypeBind}, body)
 	}
 	st := x.named(statementName)
+	if x.bindsRows = x.rows; st != nil || statementName != "" {
+		x.bindsRows = x.mirrored() && st != nil && st != gone && sqlrewrite.IsRowStatement(st.text)
+	}
 	if name != "" && x.portals[name] != nil && !x.portals[name].upstream {
 		return x.discardAndFail(body, &wire.Error{Code: "42P03", Message: fmt.Sprintf("cursor \"%s\" already exists", name)})
 	}

@@ -58,14 +58,23 @@ type flight struct {
 	// copying: the upstream reads COPY data, and ignores Sync until its end. The kind of the message that it belongs to, or 0.
 	copying byte
 	closed  bool
-	// beforeWait runs before the client side waits.
-	beforeWait func()
+	again   repetition
+	// beforeWait runs before the client side waits. repeat sends what is due again.
+	beforeWait, repeat func()
 }
 
-func (f *flight) init(beforeWait func()) { f.changed.L, f.beforeWait = &f.mu, beforeWait }
+func (f *flight) init(beforeWait, repeat func()) {
+	f.changed.L, f.beforeWait, f.repeat = &f.mu, beforeWait, repeat
+}
 
-// wait waits for a change. f.mu is held.
+// wait waits for a change, in the client side. f.mu is held.
 func (f *flight) wait() {
+	if f.again.due.Load() {
+		f.mu.Unlock()
+		f.repeat()
+		f.mu.Lock()
+		return
+	}
 	f.beforeWait()
 	f.changed.Wait()
 }
@@ -75,9 +84,16 @@ func (e expectation) endsReady() bool {
 }
 
 // push appends an expectation, before its message is sent.
-func (f *flight) push(e expectation) {
+func (f *flight) push(e expectation) { f.pushKept(e, nil) }
+
+// pushKept is push for a message that may have to be sent again: the frame, or nil.
+func (f *flight) pushKept(e expectation, frame []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for f.again.due.Load() && !f.closed {
+		f.wait()
+	}
+	f.keepLocked(e, frame)
 	f.pushLocked(e)
 }
 
@@ -106,14 +122,14 @@ func (f *flight) pushLocked(e expectation) {
 // discardsLocked reports whether the upstream will discard what is sent now, unless it is a Sync.
 func (f *flight) discardsLocked() bool { return f.failed && f.first == len(f.queue) }
 
-// head returns the expectation that the next response belongs to.
-func (f *flight) head() (expectation, bool) {
+// head returns the expectation that the next response belongs to, and whether it may be run again.
+func (f *flight) head() (e expectation, owed, repeats bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.first == len(f.queue) {
-		return expectation{}, false
+		return expectation{}, false, false
 	}
-	return f.queue[f.first], true
+	return f.queue[f.first], true, f.repeatsLocked()
 }
 
 // popLocked removes the head.

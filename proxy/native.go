@@ -34,6 +34,12 @@ type Native interface {
 	// Release hands a sequence back to the upstream, and returns once that is done. It is no error when it is the
 	// upstream's already.
 	Release(ctx context.Context, database string, oid uint32) error
+	// Feed gives a fence that is used up further values: those of the sequences of the store that have this bare name. nil:
+	// there are some, and what failed may be run again. ErrPass: there are no more to give. It waits for the sequence's lock
+	// for about a second.
+	Feed(ctx context.Context, database, name string) error
+	// FeedSoon is Feed in the background, tried for a minute.
+	FeedSoon(database, name string)
 	// Follow gives a sequence of the store the name that the upstream has for it now. It is no error when there is nothing
 	// to follow.
 	Follow(ctx context.Context, database string, oid uint32) error

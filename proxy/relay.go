@@ -23,7 +23,15 @@ func (x *session) upstreamMessage() error {
 	if err != nil {
 		return err
 	}
-	head, owed := x.flight.head()
+	head, owed, repeats := x.flight.head()
+	if repeats && !x.told && typ == wire.TypeRowDescription {
+		return x.holdColumns(body)
+	}
+	if typ != wire.TypeErrorResponse && !(owed && head.quiet) {
+		if err := x.tell(); err != nil {
+			return err
+		}
+	}
 	quiet := owed && head.quiet
 	if owed && !quiet && (head.x == nil || head.x.origins == nil) {
 		if run := x.from.Run(passing(head.kind)); len(run) > 0 {
@@ -88,6 +96,7 @@ func (x *session) upstreamMessage() error {
 			if err := x.describeRows(head, quiet, body); err != nil || !completes(typ, head.kind) {
 				return err
 			}
+			x.told = false
 			return x.flight.done(x.write)
 		}
 	}
@@ -100,6 +109,7 @@ func (x *session) upstreamMessage() error {
 		return err
 	}
 	if owed && completes(typ, head.kind) {
+		x.told = false
 		return x.flight.done(x.write)
 	}
 	return nil
@@ -209,7 +219,17 @@ func (x *session) relayError(head expectation, owed bool, body int) error {
 	if x.stripped && !x.loggedIn.Load() {
 		frame = explainBinding(frame)
 	}
+	if name := x.lent(fields); owed && name != "" {
+		if !x.told && x.flight.repeats() {
+			x.unheard, x.lender, x.columns, frame = bytes.Clone(frame), name, nil, nil
+		} else {
+			frame = x.feedSoon(frame, name)
+		}
+	}
 	if len(frame) > 0 {
+		if err := x.tell(); err != nil {
+			return err
+		}
 		x.failures.Add(1)
 	}
 	if err := x.writeOut(frame); err != nil {
@@ -234,6 +254,13 @@ func (x *session) relayReady(head expectation, owed bool, body int) error {
 	}
 	if body == 1 {
 		x.status.Store(uint32(frame[wire.HeaderLen]))
+	}
+	x.told = false
+	if x.unheard != nil {
+		again, err := x.runAgain()
+		if again || err != nil {
+			return err
+		}
 	}
 	if !x.loggedIn.Load() {
 		if err := x.client.SetReadDeadline(time.Time{}); err != nil {

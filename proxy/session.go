@@ -49,41 +49,48 @@ type session struct {
 	loginBy  time.Time // when the login has to be over
 
 	// The client side: read and written by its goroutine alone.
-	client   net.Conn
-	in       *wire.Reader
-	up       *wire.Writer
-	known    func(word string) bool
-	batch    batch
-	parsed   bool                  // there was a Parse: there may be an unnamed statement
-	prepared map[string]*statement // by name; a statement of no interest has an entry only while it is named
-	portals  map[string]*portal    // those that are answered here or need attention; the upstream knows the others
-	names    names
-	values   values
-	asked    *asked
-	answers  map[*sqlrewrite.Statement]*ready
-	frames   []byte    // of an answer being made
-	bound    wire.Bind // the last Bind that was decoded
-	unnamed  portal
-	access   access
-	pending  *pending                         // sequence DDL that is not committed yet; nil when there is none
-	passing  bool                             // what was drawn from the upstream is not used
-	prepares map[string][]sqlrewrite.Argument // what statements set that PREPARE made, by their names
-	drawing  map[uint32]bool                  // sequences, by OID, that what is being resolved draws of
-	keeping  bool                             // what is drawn becomes a spare
-	spares   map[uint32]*spare                // what was drawn for a statement that the upstream answers after all
-	moving   *moving                          // what the open transaction does to sequences whose values are handed out here; nil: nothing
-	muted    bool                             // statements of one Query run one by one: their ReadyForQuery is not the client's
-	after    *afterwards
-	untidy   bool   // a statement of ours was left in the upstream
-	text     string // what is being prepared or run, for positions in errors
-	base     int    // characters of the client's text before it
+	client    net.Conn
+	in        *wire.Reader
+	up        *wire.Writer
+	known     func(word string) bool
+	batch     batch
+	parsed    bool                  // there was a Parse: there may be an unnamed statement
+	prepared  map[string]*statement // by name; a statement of no interest has an entry only while it is named
+	portals   map[string]*portal    // those that are answered here or need attention; the upstream knows the others
+	names     names
+	values    values
+	asked     *asked
+	answers   map[*sqlrewrite.Statement]*ready
+	frames    []byte    // of an answer being made
+	bound     wire.Bind // the last Bind that was decoded
+	unnamed   portal
+	access    access
+	pending   *pending                         // sequence DDL that is not committed yet; nil when there is none
+	passing   bool                             // what was drawn from the upstream is not used
+	prepares  map[string][]sqlrewrite.Argument // what statements set that PREPARE made, by their names
+	drawing   map[uint32]bool                  // sequences, by OID, that what is being resolved draws of
+	keeping   bool                             // what is drawn becomes a spare
+	spares    map[uint32]*spare                // what was drawn for a statement that the upstream answers after all
+	moving    *moving                          // what the open transaction does to sequences whose values are handed out here; nil: nothing
+	muted     bool                             // statements of one Query run one by one: their ReadyForQuery is not the client's
+	after     *afterwards
+	untidy    bool   // a statement of ours was left in the upstream
+	text      string // what is being prepared or run, for positions in errors
+	base      int    // characters of the client's text before it
+	between   bool   // the client side waits for the first byte of a message
+	rows      bool   // the unnamed statement, which passed, reads or writes rows
+	bindsRows bool   // likewise what the last Bind binds
 
 	// The upstream side: read and written by its goroutine alone.
 	upstream net.Conn // set under srv.mu
 	host     Host     // that upstream leads to
 	from     *wire.Reader
-	unbound  bool // the client's connection has another channel binding than the upstream's, or none
-	stripped bool // the client was not offered what the upstream offered
+	unbound  bool   // the client's connection has another channel binding than the upstream's, or none
+	stripped bool   // the client was not offered what the upstream offered
+	told     bool   // the client has heard of what is being answered
+	columns  []byte // a RowDescription that it has not heard of yet
+	unheard  []byte // an error that it has not heard of, of a statement that may be run again
+	lender   string // the sequence which that is about
 
 	// Shared.
 	flight flight
@@ -126,7 +133,7 @@ func (s *Server) run(ctx context.Context, p *peer, st *start) (onLoop bool, err 
 		srv: s, ctx: ctx, cancel: cancel, database: st.database, user: st.user, address: p.address,
 		client: p.conn, in: p.in, passed: st.replication, loginBy: time.Now().Add(s.limits.Load().login()), upstreamDone: make(chan error, 1),
 	}
-	x.flight.init(x.detach)
+	x.flight.init(x.detach, x.repeat)
 	x.out = wire.NewWriter(p.conn)
 	if e := s.admit(x); e != nil {
 		cancel()
@@ -261,7 +268,12 @@ func (x *session) clientSide() error {
 
 // clientMessage handles the next message of the client.
 func (x *session) clientMessage() error {
+	if x.flight.again.due.Load() {
+		x.repeat()
+	}
+	x.between = true
 	typ, body, err := x.in.Next()
+	x.between = false
 	if err != nil {
 		if errors.Is(err, wire.ErrLength) {
 			if !ofClients[typ] {
@@ -362,19 +374,26 @@ var copyData = wire.TypesOf(wire.TypeCopyData)
 
 // forward sends the client's next message on as it is, and expects its answer.
 func (x *session) forward(e expectation, body int) error {
-	x.begin(e)
+	if x.mirrored() && body <= keepLimit {
+		frame, err := x.in.Frame(body)
+		if err != nil {
+			return err
+		}
+		return x.send(e, frame)
+	}
+	x.begin(e, nil)
 	return x.in.Forward(x.up, body)
 }
 
 // send sends a message that was read or made already, and expects its answer.
 func (x *session) send(e expectation, frame []byte) error {
-	x.begin(e)
+	x.begin(e, x.toKeep(e, frame))
 	_, err := x.up.Write(frame)
 	return err
 }
 
-func (x *session) begin(e expectation) {
-	x.flight.push(e)
+func (x *session) begin(e expectation, kept []byte) {
+	x.flight.pushKept(e, kept)
 	x.batch.forwarded = !e.endsReady()
 	x.batch.implicit = x.batch.forwarded && (x.batch.implicit || e.kind != wire.TypeClose)
 }

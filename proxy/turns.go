@@ -111,7 +111,9 @@ func (t *turns) readClient() error {
 			}
 			return event.ErrAgain // the turn comes when they have drained
 		}
+		x.between = !x.in.Pending()
 		ok, err := x.in.Poll()
+		x.between = false
 		had := x.in.Buffered()
 		switch {
 		case err != nil:

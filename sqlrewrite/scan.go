@@ -1,6 +1,7 @@
 package sqlrewrite
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"unsafe"
@@ -312,4 +313,39 @@ func commentEnd(text string, at int) int {
 		return len(text)
 	}
 	return at
+}
+
+// rowWords begin the statements that read or write rows and end no transaction.
+var rowWords = []string{"select", "insert", "update", "delete", "merge", "with", "values", "table"}
+
+// IsRowStatement reports whether a text is one statement that reads or writes rows. Where it is in doubt it is not.
+func IsRowStatement(text string) bool {
+	i := openingWord(text)
+	if end := strings.IndexByte(text, ';'); end >= 0 && openingWord(text[end+1:]) < len(text)-end-1 {
+		return false
+	}
+	n := i
+	for n < len(text) && classes[text[n]] != 0 {
+		n++
+	}
+	return slices.ContainsFunc(rowWords, func(word string) bool { return strings.EqualFold(word, text[i:n]) })
+}
+
+// openingWord is where the first word of a text begins, behind blanks, comments and parentheses.
+func openingWord(text string) int {
+	for i := 0; i < len(text); {
+		switch text[i] {
+		case ' ', '\n', '\t', '\r', '(':
+			i++
+		case '-', '/':
+			end := commentEnd(text, i)
+			if end == i {
+				return i
+			}
+			i = end
+		default:
+			return i
+		}
+	}
+	return len(text)
 }

@@ -141,3 +141,32 @@ func BenchmarkScan(b *testing.B) {
 		})
 	}
 }
+
+func TestIsRowStatement(t *testing.T) {
+	for text, want := range map[string]bool{
+		"INSERT INTO t DEFAULT VALUES":                true,
+		" select 1;":                                  true,
+		"(SELECT 1) UNION SELECT 2 ; -- end":          true,
+		"/* a /* b */ */ -- c\n WITH a AS (SELECT 1)": true,
+		"TABLE t":                      true,
+		"MERGE INTO t USING u":         true,
+		"":                             false,
+		";":                            false,
+		"selects":                      false,
+		"- select":                     false,
+		"CALL p()":                     false,
+		"DO 'x'":                       false,
+		"COPY t FROM STDIN":            false,
+		"EXPLAIN ANALYZE SELECT 1":     false,
+		"SELECT 1; COMMIT":             false,
+		"COMMIT; SELECT 1":             false,
+		"SELECT ';', 1":                false, // in doubt
+		"BEGIN":                        false,
+		"/* open":                      false,
+		"EXECUTE p":                    false,
+		"CREATE TABLE t AS SELECT f()": false,
+		"REFRESH MATERIALIZED VIEW v":  false,
+	} {
+		require.Equal(t, want, IsRowStatement(text), text)
+	}
+}

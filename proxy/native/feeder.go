@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/nextvald/nextvald/proxy"
 	"github.com/nextvald/nextvald/sequencer"
 )
 
@@ -22,6 +25,10 @@ const (
 	feedSeconds = 120
 	// feedAt is the part of a block, one in feedAt, that is left when the next one is wanted.
 	feedAt = 2
+	// usedUp takes the place of feedAt for one of which nothing is left.
+	usedUp = math.MaxInt64
+	// growth is how many times a block the next one is that a caller waits for.
+	growth = 10
 	// looksAtOnce bounds the fences that are read by one statement.
 	looksAtOnce = 500
 	feedTimeout = 20 * time.Second
@@ -38,9 +45,31 @@ var errFree = errors.New("the sequence is not confined in the upstream")
 // errNoShare: the range is too small to give the upstream's sequence any of it.
 var errNoShare = errors.New("too little is left of the sequence's range to share it")
 
-// Feed gives the upstream's sequence a further block at once: for a caller whom nextvald does not see and who found the last
+// Feed implements proxy.Native.
+func (h *Handovers) Feed(ctx context.Context, database, name string) error {
+	err := proxy.ErrPass
+	for _, n := range h.registry.Mirrored(database) {
+		if n.Name != name {
+			continue
+		}
+		s, e := h.registry.Lookup(ctx, n)
+		if e == nil {
+			e = h.feedNow(ctx, database, s.OID(), usedUp)
+		}
+		switch {
+		case e == nil:
+			err = nil
+		case err == nil, errors.Is(e, errNoShare), errors.Is(e, sequencer.ErrExhausted), errors.Is(e, sequencer.ErrUndefined):
+		default:
+			err = e
+		}
+	}
+	return err
+}
+
+// feedNow gives the upstream's sequence a further block at once: for a caller whom nextvald does not see and who found the last
 // one used up. nil: there is one, and the call may be made again. errNoShare, errFree; ErrExhausted; 55P03.
-func (h *Handovers) Feed(ctx context.Context, database string, oid uint32) error {
+func (h *Handovers) feedNow(ctx context.Context, database string, oid uint32, feedAt int64) error {
 	e, found, err := h.entryOf(ctx, database, oid)
 	if err != nil || !found {
 		return err
@@ -52,11 +81,21 @@ func (h *Handovers) Feed(ctx context.Context, database string, oid uint32) error
 	if err != nil {
 		return err
 	}
-	size := int64(leastFeed)
+	size := uint64(leastFeed)
 	if f := item.Fence; f != nil {
-		size = max(size, 2*int64(magnitude(f.Last, f.First)/magnitude(item.Definition.Increment, 0)+1))
+		used := magnitude(f.Last, f.First)/magnitude(item.Definition.Increment, 0) + 1
+		size = min(max(size, growth*min(used, mostFeed)), mostFeed)
 	}
-	return h.feed(ctx, e, size, lockTries, 1)
+	return h.feed(ctx, e, int64(size), lockTries, feedAt)
+}
+
+// FeedSoon implements proxy.Native.
+func (h *Handovers) FeedSoon(database, name string) {
+	if f := h.feeder; f != nil {
+		f.mu.Lock()
+		f.wanted[wanted{database, name}] = time.Now().Add(time.Minute)
+		f.mu.Unlock()
+	}
 }
 
 // feed confines the upstream's sequence to the next block, of about size values, unless more than one value in feedAt is left
@@ -211,7 +250,13 @@ type feeder struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 	looks  map[string]*look // by incarnation
+
+	mu     sync.Mutex
+	wanted map[wanted]time.Time // until when a fence is to be fed for who found it used up
 }
+
+// wanted is a database and the bare name of sequences.
+type wanted struct{ database, name string }
 
 // look is what is known of one fence.
 type look struct {
@@ -228,7 +273,7 @@ type look struct {
 
 func startFeeder(h *Handovers) *feeder {
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &feeder{h: h, pace: h.pace, cancel: cancel, looks: map[string]*look{}}
+	f := &feeder{h: h, pace: h.pace, cancel: cancel, looks: map[string]*look{}, wanted: map[wanted]time.Time{}}
 	f.done.Go(func() { f.run(ctx) })
 	return f
 }
@@ -247,10 +292,30 @@ func (f *feeder) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		f.feedWanted(ctx)
 		for _, database := range f.h.registry.Databases() {
 			if !f.h.paused(database) {
 				f.lookAt(ctx, database)
 			}
+		}
+	}
+}
+
+// feedWanted feeds the fences that somebody found used up.
+func (f *feeder) feedWanted(ctx context.Context) {
+	f.mu.Lock()
+	due := maps.Clone(f.wanted)
+	f.mu.Unlock()
+	for w, until := range due {
+		bounded, cancel := context.WithTimeout(ctx, feedTimeout)
+		err := f.h.Feed(bounded, w.database, w.name)
+		cancel()
+		if err == nil || errors.Is(err, proxy.ErrPass) || time.Now().After(until) {
+			f.mu.Lock()
+			if f.wanted[w] == until {
+				delete(f.wanted, w)
+			}
+			f.mu.Unlock()
 		}
 	}
 }

@@ -259,6 +259,15 @@ func ErrorField(body []byte, key byte) string {
 	return ""
 }
 
+// AppendHint adds a hint to an ErrorResponse frame that has none, and returns the frame, a new one when it changed.
+func AppendHint(frame []byte, hint string) []byte {
+	if len(frame) <= HeaderLen || ErrorField(frame[HeaderLen:], 'H') != "" {
+		return frame
+	}
+	edited := append([]byte(nil), frame[:len(frame)-1]...)
+	return finish(append(appendText(append(edited, 'H'), hint), 0), 1)
+}
+
 // MapErrorPosition rewrites the position field of an ErrorResponse frame by f, and returns the frame, a new one when
 // it changed.
 func MapErrorPosition(frame []byte, f func(int) int) []byte {
