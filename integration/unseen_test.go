@@ -26,6 +26,8 @@ var unseen = map[string]conversation{
 	"then a pipelined one":  {send(query("INSERT INTO d (v) SELECT 'x' FROM generate_series(1, 2500)")), send(query("SELECT 1"), query("SELECT nextval('u') > 0"), query("SELECT 2"))},
 	"beside a call of ours": {send(query("INSERT INTO d (n, v) SELECT nextval('u'), 'x'")), send(query("INSERT INTO d (n, v) VALUES (nextval('s'), (SELECT count(f()) FROM generate_series(1, 2500))) RETURNING n"))},
 	"another error":         {send(query("INSERT INTO d (v) SELECT CASE WHEN i < 3000 THEN 'x' ELSE (i/0)::text END FROM generate_series(1, 3000) i")), send(query("SELECT count(*) FROM d"))},
+	"set back":              {send(query("SELECT nextval('u')")), send(query("SELECT h(1)")), send(query("SELECT nextval('u'), f()")), send(query("SELECT h(0)"))},
+	"set, extended":         {send(parse("", "SELECT h($1)"), bind("", "", "900000"), describeP(""), execute("", 0), sync), send(query("SELECT nextval('u'), currval('u')"))},
 	"beyond its end":        {send(query("CREATE SEQUENCE e MAXVALUE 2"), query("CREATE FUNCTION g() RETURNS bigint LANGUAGE plpgsql AS $$BEGIN RETURN nextval('u') / 0; END$$"), query("SELECT g()"))},
 }
 
@@ -49,6 +51,7 @@ func TestUnseenCallsGoOn(t *testing.T) {
 var unseenTables = []string{
 	"CREATE SEQUENCE u", "CREATE SEQUENCE s", "CREATE TABLE d (id bigint, n bigint, v text)",
 	"CREATE FUNCTION f() RETURNS bigint LANGUAGE plpgsql AS $$BEGIN RETURN nextval('u'); END$$",
+	"CREATE FUNCTION h(bigint) RETURNS bigint LANGUAGE plpgsql AS $$BEGIN RETURN setval('u', $1); END$$",
 	"CREATE FUNCTION t() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN NEW.id := nextval('u'); RETURN NEW; END$$",
 	"CREATE TRIGGER t BEFORE INSERT ON d FOR EACH ROW EXECUTE FUNCTION t()",
 }
@@ -74,25 +77,26 @@ func TestUnseenCallsBehindTLS(t *testing.T) {
 // TestUnseenCallsInABlock: what cannot be run again fails with a hint, and goes on when the client runs it again.
 func TestUnseenCallsInABlock(t *testing.T) {
 	t.Parallel()
-	for name, sql := range map[string]string{
-		"block":   "BEGIN; INSERT INTO d (v) SELECT 'x' FROM generate_series(1, 5000); COMMIT",
-		"DO":      "DO $$BEGIN INSERT INTO d (v) SELECT 'x' FROM generate_series(1, 5000); END$$",
-		"a table": "CREATE TABLE copies AS SELECT f() FROM generate_series(1, 5000)",
+	for name, test := range map[string]struct{ sql, code string }{
+		"setval":  {"BEGIN; SELECT h(5000000); COMMIT", "22003"},
+		"block":   {"BEGIN; INSERT INTO d (v) SELECT 'x' FROM generate_series(1, 5000); COMMIT", "2200H"},
+		"DO":      {"DO $$BEGIN INSERT INTO d (v) SELECT 'x' FROM generate_series(1, 5000); END$$", "2200H"},
+		"a table": {"CREATE TABLE copies AS SELECT f() FROM generate_series(1, 5000)", "2200H"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			through := sources["store"].behind(t, freshDatabase(t))
 			exec(t, through, unseenTables...)
 			conn := connect(t, through)
-			_, err := conn.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+			_, err := conn.Exec(t.Context(), test.sql, pgx.QueryExecModeSimpleProtocol)
 			var refused *pgconn.PgError
 			require.ErrorAs(t, err, &refused)
-			require.Equal(t, "2200H", refused.Code)
+			require.Equal(t, test.code, refused.Code)
 			require.Contains(t, refused.Hint, "run the transaction again")
 			require.Eventually(t, func() bool {
 				_, err := conn.Exec(t.Context(), "ROLLBACK", pgx.QueryExecModeSimpleProtocol)
 				require.NoError(t, err)
-				_, err = conn.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+				_, err = conn.Exec(t.Context(), test.sql, pgx.QueryExecModeSimpleProtocol)
 				return err == nil
 			}, 30*time.Second, 100*time.Millisecond)
 		})

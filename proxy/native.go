@@ -34,15 +34,25 @@ type Native interface {
 	// Release hands a sequence back to the upstream, and returns once that is done. It is no error when it is the
 	// upstream's already.
 	Release(ctx context.Context, database string, oid uint32) error
-	// Feed gives a fence that is used up further values: those of the sequences of the store that have this bare name. nil:
-	// there are some, and what failed may be run again. ErrPass: there are no more to give. It waits for the sequence's lock
-	// for about a second.
-	Feed(ctx context.Context, database, name string) error
-	// FeedSoon is Feed in the background, tried for a minute.
-	FeedSoon(database, name string)
+	// Refuses reports whether the refusal may be a fence's, rather than that of the declared bounds. It never waits.
+	Refuses(r Refusal) bool
+	// Relieve does what lets a call succeed that a fence refused. nil: what failed may be run again. ErrPass: the refusal is
+	// right. It waits for the sequence's lock for about a second.
+	Relieve(ctx context.Context, r Refusal) error
+	// RelieveSoon is Relieve in the background, tried for a minute.
+	RelieveSoon(r Refusal)
 	// Follow gives a sequence of the store the name that the upstream has for it now. It is no error when there is nothing
 	// to follow.
 	Follow(ctx context.Context, database string, oid uint32) error
+}
+
+// Refusal is the error of a call that nextvald does not see, of a sequence that may be one of the store's.
+type Refusal struct {
+	Database, Sequence string // the bare name
+	// Set: it is a call of setval, with a value that is not between Low and High. Otherwise one of nextval, which has reached
+	// both.
+	Set       bool
+	Low, High int64
 }
 
 // Sequence is one whose values are handed out here: *sequencer.Sequence, or one whose values were drawn from the upstream.

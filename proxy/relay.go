@@ -219,11 +219,12 @@ func (x *session) relayError(head expectation, owed bool, body int) error {
 	if x.stripped && !x.loggedIn.Load() {
 		frame = explainBinding(frame)
 	}
-	if name := x.lent(fields); owed && name != "" {
+	if r, ok := x.refusedBy(fields); owed && ok {
 		if !x.told && x.flight.repeats() {
-			x.unheard, x.lender, x.columns, frame = bytes.Clone(frame), name, nil, nil
+			x.unheard = &unheard{columns: x.columns, failure: bytes.Clone(frame), refusal: r}
+			x.columns, frame = nil, nil
 		} else {
-			frame = x.feedSoon(frame, name)
+			frame = x.relieveSoon(frame, r)
 		}
 	}
 	if len(frame) > 0 {

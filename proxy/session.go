@@ -85,12 +85,11 @@ type session struct {
 	upstream net.Conn // set under srv.mu
 	host     Host     // that upstream leads to
 	from     *wire.Reader
-	unbound  bool   // the client's connection has another channel binding than the upstream's, or none
-	stripped bool   // the client was not offered what the upstream offered
-	told     bool   // the client has heard of what is being answered
-	columns  []byte // a RowDescription that it has not heard of yet
-	unheard  []byte // an error that it has not heard of, of a statement that may be run again
-	lender   string // the sequence which that is about
+	unbound  bool     // the client's connection has another channel binding than the upstream's, or none
+	stripped bool     // the client was not offered what the upstream offered
+	told     bool     // the client has heard of what is being answered
+	columns  []byte   // a RowDescription that it has not heard of yet
+	unheard  *unheard // of a statement that may be run again
 
 	// Shared.
 	flight flight

@@ -5,26 +5,28 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/nextvald/nextvald/proxy/wire"
 	"github.com/nextvald/nextvald/sqlrewrite"
 )
 
-// A call of nextval that nextvald does not see (in a trigger, a default or a function) draws from the fence of a sequence of the
-// store, and fails where that is used up. The fence is then fed. A batch of one statement that reads or writes rows, outside of a
-// transaction block, left nothing behind when it failed: it is sent once more, and the client hears of its last run alone.
-// Otherwise, or when that does not help, the client gets the error with a hint.
+// A call that nextvald does not see (in a trigger, a default or a function) draws from the fence of a sequence of the store, and
+// fails where that is used up, or where setval is to leave it. The fence is then fed, or the sequence handed back to the upstream.
+// A batch of one statement that reads or writes rows, outside of a transaction block, left nothing behind when it failed: it is sent
+// once more, and the client hears of its last run alone. Otherwise, or when that does not help, the client gets the error with a hint.
 
 const (
-	// limitReached is sequence_generator_limit_exceeded.
-	limitReached = "2200H"
+	// limitReached is sequence_generator_limit_exceeded, outOfRange numeric_value_out_of_range.
+	limitReached, outOfRange = "2200H", "22003"
 	// maxRuns is how often a batch is sent. Each time its fence is fed ten times what was not enough.
 	maxRuns = 6
 	// keepLimit bounds what is kept of a batch, in bytes, and keepBuffer the memory that stays with a session for it.
 	keepLimit, keepBuffer = 16 << 10, 2 << 10
 
 	hintLent = "Calls of nextval in triggers, defaults and functions draw from values that nextvald lends to PostgreSQL. It lends more of them now: run the transaction again. ALTER SEQUENCE ... SET (nextvald.source = upstream) makes it PostgreSQL's own."
+	hintSet  = "Calls of setval in functions reach only the values that nextvald lends to PostgreSQL. It hands the sequence back to PostgreSQL now: run the transaction again."
 )
 
 // repetition is what a flight knows of a batch that may be sent once more.
@@ -32,10 +34,15 @@ type repetition struct {
 	stage  stage
 	frames []byte // the Query; or Bind, Execute and Sync
 	runs   int    // how often it was sent
-	// due: it failed, its fence is used up, and the client side has to send it again before anything else.
+	// due: a fence refused a call of it, and the client side has to send it again before anything else.
 	due     atomic.Bool
-	name    string // of the sequence, without its schema
-	failure []byte // the error that the client is told when it is not sent again
+	unheard *unheard
+}
+
+// unheard is what the client is told only when its statement is not run again: a RowDescription, or nothing, and the error.
+type unheard struct {
+	columns, failure []byte
+	refusal          Refusal
 }
 
 // stage is how much of a batch is kept. A batch of another form is not.
@@ -116,7 +123,7 @@ func (f *flight) repeats() bool {
 
 // repeatLater makes the client side send the batch again whose ReadyForQuery has come. It reports false when that cannot be:
 // more was sent meanwhile.
-func (f *flight) repeatLater(name string, failure []byte) bool {
+func (f *flight) repeatLater(u *unheard) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := &f.again
@@ -127,7 +134,7 @@ func (f *flight) repeatLater(name string, failure []byte) bool {
 		f.queue = append(f.queue[:f.first], expectation{kind: wire.TypeBind, quiet: true}, expectation{kind: wire.TypeExecute}, e)
 	}
 	f.failed, f.copying = false, 0
-	r.name, r.failure = name, failure
+	r.unheard = u
 	r.runs++
 	r.due.Store(true)
 	f.changed.Broadcast()
@@ -184,38 +191,39 @@ func (x *session) toKeep(e expectation, frame []byte) []byte {
 	return frame
 }
 
-// repeat feeds a fence, and sends the batch again that failed for it. It belongs to the client side.
+// repeat relieves a batch that a fence refused, and sends it again. It belongs to the client side.
 func (x *session) repeat() {
 	r := &x.flight.again
-	err := x.srv.cfg.Native.Feed(x.wait(), x.database, r.name)
+	u := r.unheard
+	err := x.srv.cfg.Native.Relieve(x.wait(), u.refusal)
 	x.waited()
 	if err == nil {
 		r.due.Store(false)
 		_, _ = x.up.Write(r.frames) // an error comes back with the next Flush
 		return
 	}
-	failure := r.failure
+	failure := u.failure
 	switch {
 	case errors.Is(err, ErrPass):
 	case errors.Is(err, context.Canceled):
 		failure = wire.AppendError(nil, clientError(err))
 	default:
-		failure = x.feedSoon(failure, r.name)
+		failure = x.relieveSoon(failure, u.refusal)
 	}
 	x.failures.Add(1)
-	_ = x.flight.giveUp(wire.AppendReadyForQuery(failure, idle), x.write) // likewise
+	_ = x.flight.giveUp(wire.AppendReadyForQuery(append(u.columns, failure...), idle), x.write) // likewise
 }
 
 // runAgain has the statement run again whose error the client has not heard of, or else tells the error.
 func (x *session) runAgain() (bool, error) {
-	unheard := x.unheard
+	u := x.unheard
 	x.unheard = nil
-	if byte(x.status.Load()) == idle && x.flight.repeatLater(x.lender, unheard) {
+	if byte(x.status.Load()) == idle && x.flight.repeatLater(u) {
 		x.wake()
 		return true, nil
 	}
 	x.failures.Add(1)
-	return false, x.writeOut(x.feedSoon(unheard, x.lender))
+	return false, x.writeOut(append(u.columns, x.relieveSoon(u.failure, u.refusal)...))
 }
 
 // tell notes that the client hears of a run of its statement. What was held back goes first.
@@ -236,23 +244,41 @@ func (x *session) holdColumns(body int) error {
 	return err
 }
 
-// lent finds the sequence of the store, by its bare name, whose fence an error may say is used up; "" when it says something else.
-func (x *session) lent(fields []byte) string {
-	if !x.mirrored() || wire.ErrorField(fields, 'C') != limitReached {
-		return ""
+// refusedBy reads an ErrorResponse body that may be the refusal of a fence.
+func (x *session) refusedBy(fields []byte) (r Refusal, ok bool) {
+	code := wire.ErrorField(fields, 'C')
+	if code != limitReached && code != outOfRange || !x.mirrored() {
+		return r, false
 	}
-	match := quotedName.FindStringSubmatch(wire.ErrorField(fields, 'M'))
+	message := wire.ErrorField(fields, 'M')
+	match := quotedName.FindStringSubmatch(message)
 	if match == nil || !x.srv.cfg.Sequences.Known(x.database)(match[1]) {
-		return ""
+		return r, false
 	}
-	return match[1]
+	r = Refusal{Database: x.database, Sequence: match[1], Set: code == outOfRange}
+	if match = bounds.FindStringSubmatch(message); match == nil || r.Set && wire.ErrorField(fields, 'R') != "do_setval" {
+		return r, false
+	}
+	low, errLow := strconv.ParseInt(match[1], 10, 64)
+	high, errHigh := low, error(nil)
+	if match[2] != "" {
+		high, errHigh = strconv.ParseInt(match[2], 10, 64)
+	}
+	r.Low, r.High = low, high
+	return r, errLow == nil && errHigh == nil && x.srv.cfg.Native.Refuses(r)
 }
 
-// quotedName finds the name in a message of any language that PostgreSQL speaks.
-var quotedName = regexp.MustCompile(`["'«»„“「][\s\x{a0}]*(.+?)[\s\x{a0}]*["'»«“”」]`)
+// The message is in the server's language.
+var (
+	quotedName = regexp.MustCompile(`["'«»„“「][\s\x{a0}]*(.+?)[\s\x{a0}]*["'»«“”」]`)
+	bounds     = regexp.MustCompile(`\((-?\d+)(?:\.\.(-?\d+))?\)`)
+)
 
-// feedSoon has a fence fed for a statement that is not run again, and tells so in its error.
-func (x *session) feedSoon(frame []byte, name string) []byte {
-	x.srv.cfg.Native.FeedSoon(x.database, name)
+// relieveSoon has a statement relieved that is not run again by itself, and tells so in its error.
+func (x *session) relieveSoon(frame []byte, r Refusal) []byte {
+	x.srv.cfg.Native.RelieveSoon(r)
+	if r.Set {
+		return wire.AppendHint(frame, hintSet)
+	}
 	return wire.AppendHint(frame, hintLent)
 }

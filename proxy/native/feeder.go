@@ -45,16 +45,44 @@ var errFree = errors.New("the sequence is not confined in the upstream")
 // errNoShare: the range is too small to give the upstream's sequence any of it.
 var errNoShare = errors.New("too little is left of the sequence's range to share it")
 
-// Feed implements proxy.Native.
-func (h *Handovers) Feed(ctx context.Context, database, name string) error {
-	err := proxy.ErrPass
-	for _, n := range h.registry.Mirrored(database) {
-		if n.Name != name {
+// Refuses implements proxy.Native.
+func (h *Handovers) Refuses(r proxy.Refusal) bool {
+	for _, name := range h.registry.Mirrored(r.Database) {
+		if name.Name != r.Sequence {
 			continue
 		}
-		s, e := h.registry.Lookup(ctx, n)
-		if e == nil {
-			e = h.feedNow(ctx, database, s.OID(), usedUp)
+		s := h.registry.Bound(name)
+		if s == nil {
+			continue // it was handed back, or the feeder has not looked at it yet
+		}
+		switch d := s.Item().Definition; {
+		case r.Set:
+			if r.Low != d.Min || r.High != d.Max {
+				return true
+			}
+		case r.High != d.Min && r.High != d.Max:
+			return true
+		}
+	}
+	return false
+}
+
+// Relieve implements proxy.Native. A setval beyond the fence hands the sequence back to the upstream.
+func (h *Handovers) Relieve(ctx context.Context, r proxy.Refusal) error {
+	err := proxy.ErrPass
+	for _, name := range h.registry.Mirrored(r.Database) {
+		if name.Name != r.Sequence {
+			continue
+		}
+		s, e := h.registry.Lookup(ctx, name)
+		switch {
+		case e != nil:
+		case !r.Set:
+			e = h.feedNow(ctx, r.Database, s.OID(), usedUp)
+		case isFence(s.Item(), r.Low, r.High):
+			e = h.Release(ctx, r.Database, s.OID())
+		default:
+			continue
 		}
 		switch {
 		case e == nil:
@@ -65,6 +93,16 @@ func (h *Handovers) Feed(ctx context.Context, database, name string) error {
 		}
 	}
 	return err
+}
+
+// isFence reports whether these are the bounds that the upstream's sequence has or had as a fence.
+func isFence(item sequencer.Item, low, high int64) bool {
+	for _, f := range []*sequencer.Range{item.Fence, item.NextFence} {
+		if f != nil && min(f.First, f.Last) == low && max(f.First, f.Last) == high {
+			return true
+		}
+	}
+	return false
 }
 
 // feedNow gives the upstream's sequence a further block at once: for a caller whom nextvald does not see and who found the last
@@ -81,6 +119,11 @@ func (h *Handovers) feedNow(ctx context.Context, database string, oid uint32, fe
 	if err != nil {
 		return err
 	}
+	if feedAt == usedUp {
+		if left, err := h.isLeft(ctx, e, item); left || err != nil {
+			return err
+		}
+	}
 	size := uint64(leastFeed)
 	if f := item.Fence; f != nil {
 		used := magnitude(f.Last, f.First)/magnitude(item.Definition.Increment, 0) + 1
@@ -89,11 +132,23 @@ func (h *Handovers) feedNow(ctx context.Context, database string, oid uint32, fe
 	return h.feed(ctx, e, int64(size), lockTries, feedAt)
 }
 
-// FeedSoon implements proxy.Native.
-func (h *Handovers) FeedSoon(database, name string) {
+// isLeft reports whether a fence has values left, or is none.
+func (h *Handovers) isLeft(ctx context.Context, e sequencer.Entry, item sequencer.Item) (left bool, err error) {
+	err = h.controls.use(ctx, e.Name.Database, func(ctx context.Context, conn *pgx.Conn) error {
+		all, err := readFound(ctx, conn, []*look{{entry: e}})
+		there, ok := all[e.OID]
+		has, fenced := confined(item, there.definition)
+		left = !ok || !fenced || !hungry(item, has, there.last, there.called, usedUp)
+		return err
+	})
+	return left, err
+}
+
+// RelieveSoon implements proxy.Native.
+func (h *Handovers) RelieveSoon(r proxy.Refusal) {
 	if f := h.feeder; f != nil {
 		f.mu.Lock()
-		f.wanted[wanted{database, name}] = time.Now().Add(time.Minute)
+		f.refused[r] = time.Now().Add(time.Minute)
 		f.mu.Unlock()
 	}
 }
@@ -251,12 +306,9 @@ type feeder struct {
 	done   sync.WaitGroup
 	looks  map[string]*look // by incarnation
 
-	mu     sync.Mutex
-	wanted map[wanted]time.Time // until when a fence is to be fed for who found it used up
+	mu      sync.Mutex
+	refused map[proxy.Refusal]time.Time // until when they are to be relieved
 }
-
-// wanted is a database and the bare name of sequences.
-type wanted struct{ database, name string }
 
 // look is what is known of one fence.
 type look struct {
@@ -273,7 +325,7 @@ type look struct {
 
 func startFeeder(h *Handovers) *feeder {
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &feeder{h: h, pace: h.pace, cancel: cancel, looks: map[string]*look{}, wanted: map[wanted]time.Time{}}
+	f := &feeder{h: h, pace: h.pace, cancel: cancel, looks: map[string]*look{}, refused: map[proxy.Refusal]time.Time{}}
 	f.done.Go(func() { f.run(ctx) })
 	return f
 }
@@ -292,7 +344,7 @@ func (f *feeder) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		f.feedWanted(ctx)
+		f.relieve(ctx)
 		for _, database := range f.h.registry.Databases() {
 			if !f.h.paused(database) {
 				f.lookAt(ctx, database)
@@ -301,19 +353,19 @@ func (f *feeder) run(ctx context.Context) {
 	}
 }
 
-// feedWanted feeds the fences that somebody found used up.
-func (f *feeder) feedWanted(ctx context.Context) {
+// relieve does what somebody's statement waits for that is not run again by itself.
+func (f *feeder) relieve(ctx context.Context) {
 	f.mu.Lock()
-	due := maps.Clone(f.wanted)
+	due := maps.Clone(f.refused)
 	f.mu.Unlock()
-	for w, until := range due {
+	for r, until := range due {
 		bounded, cancel := context.WithTimeout(ctx, feedTimeout)
-		err := f.h.Feed(bounded, w.database, w.name)
+		err := f.h.Relieve(bounded, r)
 		cancel()
 		if err == nil || errors.Is(err, proxy.ErrPass) || time.Now().After(until) {
 			f.mu.Lock()
-			if f.wanted[w] == until {
-				delete(f.wanted, w)
+			if f.refused[r] == until {
+				delete(f.refused, r)
 			}
 			f.mu.Unlock()
 		}
