@@ -76,11 +76,16 @@ func start(t *testing.T) *hosts {
 	postmaster := parentOf(t, backend)
 	h.postgres = server{"PostgreSQL", u.Host, func() []int { return append(childrenOf(postmaster), postmaster) }}
 
-	p := testenv.Start(t, "--upstream", h.database, "--store", "memory:", "--admin", "")
-	h.nextvald = server{"nextvald", p.Address, only(p.Pid())}
+	h.nextvald = startNextvald(t, h.database, "mirrored")
 	h.ceiling = startCeiling(t)
 	h.pgbouncer = startPgBouncer(t, u.Host)
 	return h
+}
+
+func startNextvald(t *testing.T, upstream, mode string) server {
+	t.Helper()
+	p := testenv.Start(t, "--upstream", upstream, "--store", "memory:", "--admin", "", "--upstream-sequences", mode)
+	return server{"nextvald", p.Address, only(p.Pid())}
 }
 
 func only(pid int) func() []int { return func() []int { return []int{pid} } }

@@ -17,14 +17,18 @@ import (
 
 var perRow = flag.String("rows", "1000", "numbers of rows for which nextval is called by one statement, comma separated")
 
-// TestRows prints how long statements take that call nextval once for each row: through nextvald of a sequence of its own, and
-// directly of one of PostgreSQL's.
+// TestRows prints how long statements take that call nextval once for each row: through nextvald, of a sequence that was created
+// there and of a virtual one, and directly.
 func TestRows(t *testing.T) {
 	h := start(t)
 	testenv.Exec(t, h.database, "CREATE SEQUENCE native", "CREATE TABLE target (id bigint, v text)", "CREATE UNLOGGED TABLE source (n bigint, v text)")
-	conns := map[string]*pgconn.PgConn{"native": h.connect(t, h.postgres), "ours": h.connect(t, h.nextvald)}
-	_, err := conns["ours"].Exec(t.Context(), "CREATE SEQUENCE ours").ReadAll()
-	require.NoError(t, err)
+	conns := map[string]*pgconn.PgConn{
+		"native": h.connect(t, h.postgres), "mirrored": h.connect(t, h.nextvald), "virtual": h.connect(t, startNextvald(t, h.database, "virtual")),
+	}
+	for _, mode := range []string{"mirrored", "virtual"} {
+		_, err := conns[mode].Exec(t.Context(), "CREATE SEQUENCE "+mode).ReadAll()
+		require.NoError(t, err)
+	}
 	for _, text := range strings.Split(*perRow, ",") {
 		n, err := strconv.Atoi(text)
 		require.NoError(t, err)
@@ -49,8 +53,9 @@ func TestRows(t *testing.T) {
 				}
 			}
 			milliseconds := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-			ours, native := median(took["ours"], milliseconds), median(took["native"], milliseconds)
-			t.Logf("%8d rows: nextvald %8.2f ms, PostgreSQL %8.2f ms (%.2f)  %s", n, ours, native, ours/native, fmt.Sprintf(sql, "s"))
+			native, mirrored, virtual := median(took["native"], milliseconds), median(took["mirrored"], milliseconds), median(took["virtual"], milliseconds)
+			t.Logf("%8d rows: PostgreSQL %8.2f ms, mirrored %8.2f ms (%.2f), virtual %8.2f ms (%.2f)  %s",
+				n, native, mirrored, mirrored/native, virtual, virtual/native, fmt.Sprintf(sql, "s"))
 		}
 	}
 }
