@@ -3,6 +3,7 @@ package native
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,8 +11,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/nextvald/nextvald/integration/testenv"
 	"github.com/nextvald/nextvald/sequencer"
 	"github.com/nextvald/nextvald/sequencer/boltstore"
 	"github.com/nextvald/nextvald/sequencer/memstore"
@@ -169,6 +172,46 @@ func TestCutHandover(t *testing.T) {
 				t.Log(p.do(operation, oid))
 				require.True(t, cut)
 				p.between = func(string) {}
+				d.works(p, oid)
+			})
+		}
+	}
+}
+
+// The upstream crashes between every two steps, and comes back: the same.
+func TestCrashDuringHandover(t *testing.T) {
+	server := testenv.Postgres(t)
+	for operation, at := range steps {
+		for _, step := range at {
+			t.Run(operation+"/"+step, func(t *testing.T) {
+				database := strings.ReplaceAll(operation+"_"+step, " ", "_")
+				testenv.Exec(t, server.URL(), "CREATE DATABASE "+database)
+				u, err := url.Parse(server.URL())
+				require.NoError(t, err)
+				u.Path = "/" + database
+				s := &testUpstream{t: t, url: u.String()}
+				s.run("CREATE SEQUENCE s")
+				p := newProcess(t, memstore.New(), s, database)
+				oid := p.oid("s")
+				d := &draws{t: t, seen: map[int64]string{}}
+				if operation != "adopt" {
+					require.NoError(t, p.Adopt(t.Context(), database, oid))
+				}
+				d.draw(p, oid, 5)
+				crashed := false
+				p.between = func(at string) {
+					if at == step && !crashed {
+						crashed = true
+						server.Stop(syscall.SIGQUIT)
+						server.Start()
+					}
+				}
+				t.Log(p.do(operation, oid))
+				require.True(t, crashed)
+				p.between = func(string) {}
+				p.direct, err = pgx.Connect(t.Context(), s.url)
+				require.NoError(t, err)
+				defer func() { _ = p.direct.Close(context.Background()) }()
 				d.works(p, oid)
 			})
 		}
