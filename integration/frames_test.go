@@ -106,7 +106,7 @@ func converse(t *testing.T, url string, c conversation) []string {
 const theEnd = "closed"
 
 // exchange carries out one exchange.
-func (c *rawConn) exchange(t *testing.T, e exchange) (lines []string) {
+func (c *rawConn) exchange(t testing.TB, e exchange) (lines []string) {
 	t.Helper()
 	ready := 0
 	for _, m := range e.messages {
@@ -133,7 +133,7 @@ func (c *rawConn) exchange(t *testing.T, e exchange) (lines []string) {
 }
 
 // next receives one message, but for those that show leaves out.
-func (c *rawConn) next(t *testing.T) string {
+func (c *rawConn) next(t testing.TB) string {
 	t.Helper()
 	for {
 		m, err := c.frontend.Receive()

@@ -281,3 +281,39 @@ func TestMirroredCacheOne(t *testing.T) {
 		"created": "strict", "altered": "strict", "eased": "cached", "plain": "cached", "block": "strict",
 	}, modes)
 }
+
+// BenchmarkPassed measures a statement that passes in a database with sequences of the store, from the client's bytes to the
+// answer's. The allocations are the proxy's: the client makes none.
+func BenchmarkPassed(b *testing.B) {
+	const read = "SELECT id, v FROM t WHERE id = $1"
+	for kind, messages := range map[string][]pgproto3.FrontendMessage{
+		"simple":   {query("SELECT id, v FROM t WHERE id = 7")},
+		"extended": {parse("", read), bind("", "", "7"), describeP(""), execute("", 0), sync},
+		"prepared": {bind("", "p", "7"), describeP(""), execute("", 0), sync},
+	} {
+		b.Run(kind, func(b *testing.B) {
+			upstream := freshDatabase(b)
+			exec(b, upstream, "CREATE TABLE t (id bigint PRIMARY KEY, v text)", "INSERT INTO t SELECT g, 'value' FROM generate_series(1, 10) g")
+			conn := dialRaw(b, sources["store"].behind(b, upstream))
+			conn.exchange(b, send(query("CREATE SEQUENCE s")))
+			conn.exchange(b, send(parse("p", read), sync))
+			var ask []byte
+			for _, m := range messages {
+				var err error
+				ask, err = m.Encode(ask)
+				require.NoError(b, err)
+			}
+			answer := make([]byte, 1<<10)
+			b.ReportAllocs()
+			for b.Loop() {
+				_, err := conn.Write(ask)
+				require.NoError(b, err)
+				for n := 0; n < 6 || answer[n-6] != 'Z' || answer[n-1] != 'I'; {
+					k, err := conn.Read(answer[n:])
+					require.NoError(b, err)
+					n += k
+				}
+			}
+		})
+	}
+}

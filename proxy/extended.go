@@ -38,6 +38,9 @@ func (x *session) parse(body int) error {
 		return x.send(expectation{kind: wire.TypeParse}, frame) // the upstream says what is wrong with it
 	}
 	traits := sqlrewrite.Scan(query, x.known)
+	if name == "" && traits&followed == 0 && !x.interests(traits) {
+		return x.passUnnamed(query, frame)
+	}
 	if name == "" && declared == 0 && x.interests(traits) {
 		if st := x.keptStatement(query); st != nil {
 			x.prepared[""] = st
@@ -130,6 +133,13 @@ func (x *session) parseUse(st *statement, frame []byte) error {
 	return x.parseEdited(st, u)
 }
 
+// passUnnamed sends on a Parse of an unnamed statement of which nothing need be known.
+func (x *session) passUnnamed(query string, frame []byte) error {
+	delete(x.prepared, "")
+	x.rows = x.mirrored() && sqlrewrite.IsRowStatement(query)
+	return x.send(expectation{kind: wire.TypeParse}, frame)
+}
+
 // parsePassed sends a Parse on as it is.
 func (x *session) parsePassed(st *statement, frame []byte) error {
 	before := x.named(st.name)
@@ -145,8 +155,7 @@ func (x *session) parsePassed(st *statement, frame []byte) error {
 		x.prepared[st.name] = st
 		e.x = &special{statement: st}
 	default:
-		delete(x.prepared, "")
-		x.rows = x.mirrored() && sqlrewrite.IsRowStatement(st.text)
+		return x.passUnnamed(st.text, frame)
 	}
 	x.noteTraits(st.traits)
 	return x.send(e, frame)

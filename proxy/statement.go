@@ -108,9 +108,11 @@ func (x *session) deallocate(name string) {
 	}
 }
 
+// followed are the traits of texts that change what the session has to follow.
+const followed = sqlrewrite.HasSession | sqlrewrite.HasCreate | sqlrewrite.HasReadOnly
+
 // effects reports whether executing a passed statement changes what the session has to follow.
 func (st *statement) effects() bool {
-	const followed = sqlrewrite.HasSession | sqlrewrite.HasCreate | sqlrewrite.HasReadOnly
 	return st.traits&followed != 0 || st.parsed != nil && st.parsed.Kind != sqlrewrite.KindPass
 }
 

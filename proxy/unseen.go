@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"regexp"
@@ -229,18 +228,20 @@ func (x *session) runAgain() (bool, error) {
 // tell notes that the client hears of a run of its statement. What was held back goes first.
 func (x *session) tell() error {
 	x.told = true
-	if x.columns == nil {
+	if len(x.columns) == 0 {
 		return nil
 	}
-	columns := x.columns
-	x.columns = nil
-	return x.writeOut(columns)
+	err := x.writeOut(x.columns)
+	if x.columns = x.columns[:0]; cap(x.columns) > keepBuffer {
+		x.columns = nil
+	}
+	return err
 }
 
 // holdColumns holds a RowDescription back until the statement is known not to be run again.
 func (x *session) holdColumns(body int) error {
 	frame, err := x.from.Frame(body)
-	x.columns = bytes.Clone(frame)
+	x.columns = append(x.columns[:0], frame...)
 	return err
 }
 
