@@ -49,7 +49,7 @@ var build = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(folder, "nextvald")
 	args := []string{"build", "-o", path}
 	if !Plain {
-		args = append(args, "-race", "-pgo=off") // as the tests, which share what is compiled
+		args = append(args, "-race")
 	}
 	out, err := exec.Command("go", append(args, "github.com/nextvald/nextvald/cmd/nextvald")...).CombinedOutput()
 	if err != nil {
