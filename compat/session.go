@@ -106,7 +106,7 @@ func (s *session) exchange(e entry, flow string) error {
 	flow = e.flowIn(flow)
 	if flow == simple {
 		s.frontend.Send(&pgproto3.Query{String: e.sql})
-		return s.answer(e, false)
+		return s.answer(e, true)
 	}
 	oids := make([]uint32, len(e.params))
 	bind := &pgproto3.Bind{}
@@ -154,6 +154,10 @@ func (s *session) exchange(e entry, flow string) error {
 		s.frontend.Send(bind)
 	}
 	s.frontend.Send(&pgproto3.Execute{})
+	if e.isCopy { // whether it answers a Sync here or ignores it as within the data depends on where the COPY fails
+		s.frontend.Send(&pgproto3.Flush{})
+		return s.answer(e, false)
+	}
 	s.frontend.Send(&pgproto3.Sync{})
 	return s.answer(e, true)
 }
@@ -186,8 +190,9 @@ func (s *session) described(synced bool) (ok bool, err error) {
 	}
 }
 
-// answer reads what comes up to ReadyForQuery, and sends data where the server asks for it.
-func (s *session) answer(e entry, synced bool) error {
+// answer reads what comes up to ReadyForQuery, and sends data where the server asks for it. ended: what ends the batch was sent;
+// otherwise it sends a Sync once the batch is over.
+func (s *session) answer(e entry, ended bool) error {
 	if err := s.frontend.Flush(); err != nil {
 		return err
 	}
@@ -208,14 +213,21 @@ func (s *session) answer(e entry, synced bool) error {
 			} else {
 				s.frontend.Send(&pgproto3.CopyFail{Message: "there is no data"})
 			}
-			if synced { // the server has ignored the one that came with Execute
-				s.frontend.Send(&pgproto3.Sync{})
-			}
-			if err := s.frontend.Flush(); err != nil {
-				return err
+		case *pgproto3.ErrorResponse, *pgproto3.CommandComplete:
+			if ended {
+				continue
 			}
 		case *pgproto3.ReadyForQuery:
 			return nil
+		default:
+			continue
+		}
+		if !ended {
+			s.frontend.Send(&pgproto3.Sync{})
+			ended = true
+		}
+		if err := s.frontend.Flush(); err != nil {
+			return err
 		}
 	}
 }
