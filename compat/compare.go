@@ -5,11 +5,11 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 )
@@ -17,7 +17,6 @@ import (
 // script is what runs on one connection.
 type script struct {
 	name    string
-	file    string // base name, which expectations call it by
 	flows   []string
 	entries []entry
 }
@@ -33,6 +32,7 @@ func (c counts) String() string {
 type comparison struct {
 	direct, proxy string // URLs
 	keep, verbose bool
+	gaps          bool // those in the values of sequences are expected
 	out           io.Writer
 
 	mu       sync.Mutex
@@ -42,45 +42,51 @@ type comparison struct {
 
 // run compares a script in one of its flows.
 func (c *comparison) run(ctx context.Context, s script, flow string) error {
-	want, err := c.side(ctx, c.direct, s, flow)
+	want, err := c.side(ctx, c.direct, s, flow, nil)
 	if err != nil {
 		return fmt.Errorf("%s [%s] on PostgreSQL: %w", s.name, flow, err)
 	}
-	got, err := c.side(ctx, c.proxy, s, flow)
+	got, err := c.side(ctx, c.proxy, s, flow, nil)
 	if err != nil {
 		return fmt.Errorf("%s [%s] through nextvald: %w", s.name, flow, err)
 	}
+	after, gaps := want, []gap(nil)
+	if c.gaps {
+		if after, gaps, err = c.withGaps(ctx, s, flow, want, got); err != nil {
+			return fmt.Errorf("%s [%s] on PostgreSQL, with gaps: %w", s.name, flow, err)
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	values := newRenaming()
 	for i, e := range s.entries {
-		c.judge(e, flow, want[i], got[i], values)
+		for _, g := range gaps {
+			if g.entry == i {
+				fmt.Fprintf(c.out, "%s:%d [%s] before it, %s\n%s\n\n", e.script, e.line, flow, g, indent(e.title()))
+			}
+		}
+		c.judge(e, flow, want[i], after[i], got[i])
 	}
 	return nil
 }
 
-// judge compares what was seen of an entry.
-func (c *comparison) judge(e entry, flow string, want, got []string, values renaming) {
+// judge compares what was seen of an entry. after is what PostgreSQL says with the gaps before it.
+func (c *comparison) judge(e entry, flow string, want, after, got []string) {
 	c.counts.entries++
-	if inAnyOrder(e.sql) {
-		want, got = sortedRows(want), sortedRows(got)
-	}
-	same := slices.Equal(want, got)
-	reason := ""
+	same := looksSame(e, after, got)
 	for _, x := range c.expected {
 		if x.of(e, flow) {
 			x.ran = true
 			x.differed = x.differed || !same
-			if !x.values || values.same(want, got) {
-				reason = x.reason
-			}
 		}
 	}
 	verdict := "different"
-	switch {
-	case same:
+	switch reason := c.reason(e, flow); {
+	case same && looksSame(e, want, got):
 		c.counts.same++
 		verdict = "same"
+	case same:
+		c.counts.expected++
+		verdict = "expected: after a gap"
 	case reason != "":
 		c.counts.expected++
 		verdict = "expected: " + reason
@@ -89,11 +95,34 @@ func (c *comparison) judge(e entry, flow string, want, got []string, values rena
 	}
 	if verdict == "different" || c.verbose {
 		fmt.Fprintf(c.out, "%s:%d [%s] %s\n%s\n", e.script, e.line, flow, verdict, indent(e.title()))
-		for _, line := range diff(want, got) {
+		for _, line := range diff(e.inOrder(after), e.inOrder(got)) {
 			fmt.Fprintln(c.out, line)
 		}
 		fmt.Fprintln(c.out)
 	}
+}
+
+// reason says why an entry is expected to differ; "" when it is not.
+func (c *comparison) reason(e entry, flow string) (reason string) {
+	for _, x := range c.expected {
+		if x.of(e, flow) {
+			reason = x.reason
+		}
+	}
+	return reason
+}
+
+// looksSame reports whether two answers to an entry are the same.
+func looksSame(e entry, want, got []string) bool {
+	return slices.Equal(e.inOrder(want), e.inOrder(got))
+}
+
+// inOrder are the lines of an answer to the entry, with the rows in an order that does not matter.
+func (e entry) inOrder(lines []string) []string {
+	if inAnyOrder(e.sql) {
+		return sortedRows(lines)
+	}
+	return lines
 }
 
 // inAnyOrder reports whether rows come in an order that two servers need not share: that of a catalog's pages.
@@ -129,14 +158,17 @@ func (e entry) title() string {
 
 func indent(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }
 
-// runAll compares all scripts, some at a time.
+// runAll compares all scripts, some at a time: in all their flows, or only in one, or inTurn.
 func (c *comparison) runAll(ctx context.Context, scripts []script, only string, jobs int) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(jobs)
-	for _, s := range scripts {
+	for i, s := range scripts {
+		if only == inTurn {
+			s.flows = s.flows[i%len(s.flows):][:1]
+		}
 		g.Go(func() error {
 			for _, flow := range s.flows {
-				if only != "" && flow != only {
+				if slices.Contains(flows, only) && flow != only {
 					continue
 				}
 				if err := c.run(ctx, s, flow); err != nil {
@@ -196,8 +228,11 @@ func diff(want, got []string) (lines []string) {
 	return lines
 }
 
-// side runs a script on a fresh database of one server and returns what was seen of each entry.
-func (c *comparison) side(ctx context.Context, url string, s script, flow string) (seen [][]string, err error) {
+// side runs a script on a fresh database of one server and returns what was seen of each entry. before, if any, is called before
+// each.
+func (c *comparison) side(
+	ctx context.Context, url string, s script, flow string, before func(ctx context.Context, entry int, database string) error,
+) (seen [][]string, err error) {
 	database := "compat_" + strings.ToLower(rand.Text()[:12])
 	if err := admin(ctx, url, "CREATE DATABASE "+database); err != nil {
 		return nil, err
@@ -206,7 +241,7 @@ func (c *comparison) side(ctx context.Context, url string, s script, flow string
 		fmt.Fprintf(c.out, "%s [%s] uses the database %s\n", s.name, flow, database)
 	} else {
 		defer func() {
-			if dropped := clean(context.WithoutCancel(ctx), url, database, s.file); err == nil {
+			if dropped := clean(context.WithoutCancel(ctx), url, database, s); err == nil {
 				err = dropped
 			}
 		}()
@@ -216,7 +251,12 @@ func (c *comparison) side(ctx context.Context, url string, s script, flow string
 		return nil, err
 	}
 	defer session.close()
-	for _, e := range s.entries {
+	for i, e := range s.entries {
+		if before != nil {
+			if err := before(ctx, i, database); err != nil {
+				return nil, err
+			}
+		}
 		lines, err := session.run(ctx, e, flow)
 		if err != nil {
 			return nil, err
@@ -226,28 +266,22 @@ func (c *comparison) side(ctx context.Context, url string, s script, flow string
 	return seen, nil
 }
 
-// clean drops what a script left: its database, and roles, whose names begin with compat_ and that of the script.
-func clean(ctx context.Context, url, database, file string) error {
+// newRole finds the roles that a script makes, which are all databases'. Their names begin with compat_.
+var newRole = regexp.MustCompile(`(?i)\bCREATE (?:ROLE|USER) (compat_\w+)`)
+
+// clean drops what a script left: its database and roles.
+func clean(ctx context.Context, url, database string, s script) error {
 	if err := admin(ctx, url, "DROP DATABASE "+database+" WITH (FORCE)"); err != nil {
 		return err
 	}
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	name, _, _ := strings.Cut(file, ".")
-	rows, err := conn.Query(ctx, "SELECT rolname FROM pg_roles WHERE rolname ^@ $1", "compat_"+name+"_")
-	if err != nil {
-		return err
-	}
-	roles, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	for _, role := range roles {
-		if err == nil {
-			_, err = conn.Exec(ctx, "DROP ROLE IF EXISTS "+pgx.Identifier{role}.Sanitize())
+	for _, e := range s.entries {
+		for _, m := range newRole.FindAllStringSubmatch(e.sql, -1) {
+			if err := admin(ctx, url, "DROP ROLE IF EXISTS "+m[1]); err != nil {
+				return err
+			}
 		}
 	}
-	return err
+	return nil
 }
 
 // admin runs a statement on a connection of its own.

@@ -51,7 +51,7 @@ func parseCorpus(name, corpus, setup string) ([]script, error) {
 		if !known {
 			i = len(scripts)
 			at[c.Tool] = i
-			scripts = append(scripts, script{name: name + " " + c.Tool, file: name, flows: []string{simple}, entries: sections.take(c.Tool)})
+			scripts = append(scripts, script{name: name + " " + c.Tool, flows: []string{simple}, entries: sections.take(c.Tool)})
 		}
 		scripts[i].entries = append(append(scripts[i].entries, sections.take(c.ID)...), e)
 	}

@@ -37,18 +37,18 @@ func compare(ctx context.Context, args []string, out io.Writer) (different int, 
 	direct := flags.String("direct", "", "`URL` of a plain PostgreSQL, as a superuser")
 	proxy := flags.String("proxy", "", "`URL` of a nextvald, as a superuser of what is behind")
 	mode := flags.String("mode", "virtual", "`MODE` of the upstream's sequences that nextvald runs in, whose differences are expected")
-	flow := flags.String("flow", "", "run in this `FLOW` only: "+strings.Join(flows, ", "))
+	flow := flags.String("flow", "", "run in this `FLOW` only: "+strings.Join(flows, ", ")+"; or "+inTurn+", each script in one of its flows")
 	jobs := flags.Int("jobs", 4, "`NUMBER` of scripts that run at the same time")
 	keep := flags.Bool("keep", false, "keep the databases")
 	verbose := flags.Bool("v", false, "print what is the same, too")
 	if err := flags.Parse(args); err != nil {
 		return 0, err
 	}
-	if *direct == "" || *proxy == "" || *flow != "" && !slices.Contains(flows, *flow) {
+	if *direct == "" || *proxy == "" || *flow != "" && *flow != inTurn && !slices.Contains(flows, *flow) {
 		flags.Usage()
-		return 0, fmt.Errorf("-direct and -proxy are needed, and a -flow is one of %s", strings.Join(flows, ", "))
+		return 0, fmt.Errorf("-direct and -proxy are needed, and a -flow is one of %s, %s", strings.Join(flows, ", "), inTurn)
 	}
-	c := &comparison{direct: *direct, proxy: *proxy, keep: *keep, verbose: *verbose, out: out}
+	c := &comparison{direct: *direct, proxy: *proxy, keep: *keep, verbose: *verbose, gaps: *mode == "mirrored", out: out}
 	if c.expected, err = expectedIn(*mode); err != nil {
 		return 0, err
 	}
@@ -118,7 +118,7 @@ func ours(mode string) (scripts []script, err error) {
 		if err != nil || len(notes) > 0 {
 			return nil, fmt.Errorf("%v %v", err, notes)
 		}
-		scripts = append(scripts, script{name: name, file: name, flows: flows, entries: entries})
+		scripts = append(scripts, script{name: name, flows: flows, entries: entries})
 	}
 	return scripts, nil
 }
@@ -138,7 +138,7 @@ func read(out io.Writer, files []string) (scripts []script, err error) {
 		for _, note := range notes {
 			fmt.Fprintln(out, note)
 		}
-		scripts = append(scripts, script{name: name, file: name, flows: flows, entries: entries})
+		scripts = append(scripts, script{name: name, flows: flows, entries: entries})
 	}
 	return scripts, nil
 }

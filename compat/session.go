@@ -25,6 +25,9 @@ const (
 
 var flows = []string{simple, extended, prepared, flushed}
 
+// inTurn takes the place of a flow where each script runs in one of its flows, and the next one in the next.
+const inTurn = "in-turn"
+
 // entryTimeout is how long an entry may take.
 const entryTimeout = time.Minute
 
