@@ -92,6 +92,7 @@ func withoutValues(lines []string) []string {
 
 // handovers are conversations about sequences that change hands.
 var handovers = map[string]conversation{
+	"read beside a call":        {send(query("CREATE SEQUENCE n")), flush(1, parse("", "SELECT nextval('n'), last_value FROM n")), flush(1, bind("", "")), send(execute("", 0), sync), send(query("SELECT nextval('n')")), send(query("CREATE SEQUENCE m")), send(query("BEGIN")), flush(2, parse("", "SELECT nextval('m') FROM m, n"), bind("", "")), send(execute("", 0), sync), send(query("ROLLBACK")), send(query("SELECT nextval('m') > 1, last_value FROM n"))},
 	"created, altered, dropped": {send(query("CREATE SEQUENCE n START 5"), query("SELECT nextval('n'), currval('n')"), query("ALTER SEQUENCE n INCREMENT 10"), query("SELECT nextval('n'), lastval()"), query("ALTER SEQUENCE n RESTART"), query("SELECT nextval('n')"), query("DROP SEQUENCE n"), query("SELECT nextval('n')"))},
 	"created in a block":        {send(query("BEGIN"), query("CREATE SEQUENCE n"), query("SELECT nextval('n')"), query("COMMIT"), query("SELECT nextval('n')"), query("BEGIN"), query("CREATE SEQUENCE m"), query("SELECT nextval('m')"), query("ROLLBACK"), query("SELECT nextval('m')"))},
 	"created in one string":     {send(query("CREATE SEQUENCE n; SELECT nextval('n')"), query("SELECT nextval('n')"), query("CREATE SEQUENCE m; SELECT 1/0"), query("SELECT nextval('m')"))},

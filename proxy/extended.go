@@ -601,7 +601,7 @@ func (x *session) drawEdited(m *wire.Bind, p *portal) (values [][]byte, nulled [
 		}
 		values[n] = []byte(overlay)
 	}
-	return values, nulled, nil
+	return values, nulled, x.clearWayOfReads(u)
 }
 
 // describe handles a Describe message.

@@ -574,6 +574,9 @@ func (x *session) bindOwn(name string, p *portal, m *wire.Bind, quiet bool) erro
 		declareArguments(types, c)
 		edits = append(edits, sqlrewrite.Edit{Start: c.Start, End: c.End, Text: c.Replacement(literal(r))})
 	}
+	if err := x.clearWayOfReads(u); err != nil {
+		return x.fail(err)
+	}
 	x.notePassedCalls(st.parsed, u.ours)
 	text, positions := sqlrewrite.Apply(st.text, edits)
 	parse := expectation{kind: wire.TypeParse, quiet: true, x: &special{positions: &positions}}

@@ -109,6 +109,15 @@ func (x *session) clearWayAhead(u *use) error {
 	return x.clearWay(u.statement, u.params, u.ours)
 }
 
+// clearWayOfReads is clearWay before a statement is bound that reads a sequence: a portal opens what it reads when it is bound, and
+// of a sequence that is handed back after that it finds no row.
+func (x *session) clearWayOfReads(u *use) error {
+	if !slices.ContainsFunc(u.relations, isMirrored) {
+		return nil
+	}
+	return x.clearWay(u.statement, u.params, u.ours)
+}
+
 // clearWayUnseen is clearWay for a text that cannot be read.
 func (x *session) clearWayUnseen(traits sqlrewrite.Traits) error {
 	if !x.mirrored() || traits&sqlrewrite.HasMoves == 0 {
