@@ -57,8 +57,11 @@ type flight struct {
 	failed bool
 	// copying: the upstream reads COPY data, and ignores Sync until its end. The kind of the message that it belongs to, or 0.
 	copying byte
-	closed  bool
-	again   repetition
+	// doubtful is how many Syncs that copying left out the upstream may answer all the same: where it gave the COPY up before it
+	// read them. The answers come before any other to what was sent after them.
+	doubtful int
+	closed   bool
+	again    repetition
 	// beforeWait runs before the client side waits. repeat sends what is due again.
 	beforeWait, repeat func()
 }
@@ -151,6 +154,7 @@ func (f *flight) done(write func([]byte) error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.popLocked()
+	f.doubtful = 0
 	return f.advanceLocked(write)
 }
 
@@ -175,6 +179,9 @@ func (f *flight) advanceLocked(write func([]byte) error) error {
 func (f *flight) fail() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.first < len(f.queue) && f.queue[f.first].kind != wire.TypeExecute {
+		f.doubtful = 0
+	}
 	f.copying = 0
 	f.failed = true
 	for f.first < len(f.queue) && f.queue[f.first].kind != wire.TypeSync {
@@ -197,6 +204,25 @@ func (e *expectation) skip() {
 	case e.x.handed != nil:
 		e.x.handed.refused.Store(true)
 	}
+}
+
+// answersDoubtful reports whether a ReadyForQuery answers a Sync that copying left out. heard: something was heard before it of
+// what is answered now.
+func (f *flight) answersDoubtful(heard bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.doubtful == 0 {
+		return false
+	}
+	if f.first < len(f.queue) {
+		if head := f.queue[f.first]; head.endsReady() && (heard || head.kind == wire.TypeSync) {
+			return false // whichever Sync it is for: one more answer is still doubtful
+		}
+	}
+	f.doubtful--
+	f.failed, f.copying = false, 0
+	f.changed.Broadcast()
+	return true
 }
 
 // ready handles a ReadyForQuery: the batch is over, whatever of it was still expected.
@@ -250,6 +276,9 @@ func (f *flight) copiesOver(e expectation) bool {
 	case wire.TypeSync:
 		if e.x != nil && e.x.held != nil {
 			e.x.held.copying = true
+		}
+		if f.copying == wire.TypeExecute {
+			f.doubtful++
 		}
 		return true
 	case kindCopyEnd:

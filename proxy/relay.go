@@ -256,6 +256,9 @@ func (x *session) relayReady(head expectation, owed bool, body int) error {
 	if body == 1 {
 		x.status.Store(uint32(frame[wire.HeaderLen]))
 	}
+	if x.flight.answersDoubtful(x.told || x.unheard != nil) {
+		head, owed = expectation{}, false
+	}
 	x.told = false
 	if x.unheard != nil {
 		again, err := x.runAgain()
