@@ -12,7 +12,8 @@
 //	                                 entries  --session.run-->  lines  --/
 //
 // Without files it runs those of testdata. A difference that has to be is listed with its reason in
-// testdata/expected-MODE.txt; one that is listed there and does not differ any more counts as different. The last line is
+// testdata/expected-MODE.txt; one that is listed there and does not differ any more counts as different. In mode mirrored a gap in
+// the values of a sequence is expected too: see gaps.go. The last line is
 //
 //	entries N, same N, expected N, different N
 //

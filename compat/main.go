@@ -38,6 +38,7 @@ func compare(ctx context.Context, args []string, out io.Writer) (different int, 
 	proxy := flags.String("proxy", "", "`URL` of a nextvald, as a superuser of what is behind")
 	mode := flags.String("mode", "virtual", "`MODE` of the upstream's sequences that nextvald runs in, whose differences are expected")
 	flow := flags.String("flow", "", "run in this `FLOW` only: "+strings.Join(flows, ", ")+"; or "+inTurn+", each script in one of its flows")
+	least := flags.Int("least", 0, "leave scripts of fewer entries than this `NUMBER` out")
 	jobs := flags.Int("jobs", 4, "`NUMBER` of scripts that run at the same time")
 	keep := flags.Bool("keep", false, "keep the databases")
 	verbose := flags.Bool("v", false, "print what is the same, too")
@@ -59,10 +60,11 @@ func compare(ctx context.Context, args []string, out io.Writer) (different int, 
 	if err != nil {
 		return 0, err
 	}
+	scripts = slices.DeleteFunc(scripts, func(s script) bool { return len(s.entries) < *least })
 	if err := c.runAll(ctx, scripts, *flow, *jobs); err != nil {
 		return 0, err
 	}
-	if *flow == "" { // some differ in one flow only
+	if *flow == "" && *least == 0 { // some differ in one flow only
 		for _, report := range c.unused() {
 			fmt.Fprintln(out, report)
 		}
