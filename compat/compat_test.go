@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 // Everything in testdata looks the same on a plain PostgreSQL and through nextvald, but for what is expected to differ. For the
 // time that it takes, mostly for databases, where sequences are mirrored each script runs in one of its flows, and small ones of the
-// corpus do not: make compat ARGS='-mode mirrored' runs all. Arguments of the test are those of the command.
+// corpus do not, over a store in memory: make compat ARGS='-mode mirrored' runs all, over DynamoDB. Arguments of the test are those of the command.
 func TestComparedWithPostgreSQL(t *testing.T) {
 	t.Parallel()
 	if args := flag.Args(); len(args) > 0 {
@@ -26,16 +26,16 @@ func TestComparedWithPostgreSQL(t *testing.T) {
 		if i := slices.Index(args, "-mode"); i >= 0 && i+1 < len(args) {
 			mode = args[i+1]
 		}
-		compareInMode(t, mode, args...)
+		compareInMode(t, mode, testenv.Table(t), args...)
 		return
 	}
 	// One after the other, since the scripts' roles are all databases'.
-	t.Run("virtual", func(t *testing.T) { compareInMode(t, "virtual") })
-	t.Run("mirrored", func(t *testing.T) { compareInMode(t, "mirrored", "-flow", inTurn, "-least", "10") })
+	t.Run("virtual", func(t *testing.T) { compareInMode(t, "virtual", testenv.Table(t)) })
+	t.Run("mirrored", func(t *testing.T) { compareInMode(t, "mirrored", "memory:", "-flow", inTurn, "-least", "10") })
 }
 
-func compareInMode(t *testing.T, mode string, args ...string) {
-	process := testenv.Start(t, "--upstream", testenv.Upstream(t), "--store", testenv.Table(t), "--upstream-sequences", mode)
+func compareInMode(t *testing.T, mode, store string, args ...string) {
+	process := testenv.Start(t, "--upstream", testenv.Upstream(t), "--store", store, "--upstream-sequences", mode)
 	var out strings.Builder
 	args = append([]string{"-direct", testenv.Upstream(t), "-proxy", process.URL(testenv.Upstream(t)), "-mode", mode}, args...)
 	different, err := compare(context.Background(), args, &out)
