@@ -29,9 +29,9 @@ type meaning struct {
 }
 
 // toldQuery asks whether the database has anything that tells the last value of sequence c. Objects of initdb have lower OIDs;
-// 1575 and 2559 are currval and lastval, in trees of expressions.
+// 1575 and 2559 are currval and lastval, in trees of expressions. Without standard_conforming_strings a backslash would escape.
 const toldQuery = `EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.oid >= 16384 AND (p.prosrc ~* 'lastval'
-			OR p.prosrc ~* 'currval' AND (p.prosrc !~* 'currval\s*\(\s*''' OR pg_catalog.strpos(p.prosrc, c.relname) > 0)
+			OR p.prosrc ~* 'currval' AND (p.prosrc !~* 'currval[[:space:]]*[(][[:space:]]*''' OR pg_catalog.strpos(p.prosrc, c.relname) > 0)
 			OR p.prolang = 14 AND pg_catalog.to_jsonb(p) ->> 'prosqlbody' ~ ':funcid (1575|2559) '))
 		OR EXISTS (SELECT FROM pg_catalog.pg_attrdef d WHERE d.adbin::pg_catalog.text ~ ':funcid (1575|2559) ')
 		OR EXISTS (SELECT FROM pg_catalog.pg_rewrite r WHERE r.oid >= 16384 AND r.ev_action::pg_catalog.text ~ ':funcid (1575|2559) ')`
