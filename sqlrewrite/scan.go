@@ -2,8 +2,10 @@ package sqlrewrite
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"unicode/utf8"
 	"unsafe"
 )
 
@@ -11,8 +13,7 @@ import (
 type Traits uint32
 
 const (
-	// HasCall: nextval, currval, lastval, setval or the schema nextvald, or a quoted identifier with Unicode escapes, which
-	// may spell one.
+	// HasCall: nextval, currval, lastval, setval or the schema nextvald.
 	HasCall Traits = 1 << iota
 	// HasSequenceDDL: the word sequence.
 	HasSequenceDDL
@@ -117,7 +118,7 @@ const (
 
 // Scan collects the hints of a text's words, wherever they stand: in comments and strings too. known says whether a
 // word, or the contents of quotes, may be the name of a sequence; it may be nil, and must not keep the word. Scan
-// allocates nothing.
+// allocates nothing, but for names with Unicode escapes.
 func Scan(text string, known func(word string) bool) Traits {
 	return scan(text, known) &^ (hintInto | hintTarget | hintMove)
 }
@@ -253,7 +254,7 @@ func (s *scanner) buffer() *nameBuffer {
 // case or escapes.
 func (s *scanner) quoted(text string, at int) {
 	if at > 1 && text[at-1] == '&' && (text[at-2] == 'U' || text[at-2] == 'u') {
-		s.traits |= HasCall
+		s.escaped(text[at+1:])
 		return
 	}
 	if s.known == nil || s.traits&HasKnownName != 0 {
@@ -268,6 +269,80 @@ func (s *scanner) quoted(text string, at int) {
 	if end > 0 && s.known(rest[:end]) {
 		s.traits |= HasKnownName
 	}
+}
+
+// escaped adds the hints of a quoted identifier with Unicode escapes, which begins behind its quote.
+func (s *scanner) escaped(text string) {
+	name, ok := unescape(text)
+	if !ok {
+		s.traits |= HasCall // it may spell one
+		return
+	}
+	name = truncateName(name)
+	s.traits |= hints[name].anywhere
+	if s.known != nil && s.known(name) {
+		s.traits |= HasKnownName
+	}
+}
+
+// unescape is the name that U&"..." stands for, with UESCAPE where that follows. ok is false where it may be another.
+func unescape(text string) (name string, ok bool) {
+	end := 0
+	for ; end < len(text); end++ {
+		if text[end] != '"' {
+			continue
+		}
+		if end+1 == len(text) || text[end+1] != '"' {
+			break
+		}
+		end++
+	}
+	if end >= len(text) {
+		return "", false
+	}
+	escape := byte('\\')
+	if rest := strings.TrimLeft(text[end+1:], " \t\r\n\f\v"); rest != "" && strings.IndexByte("-/Uu", rest[0]) >= 0 {
+		// A comment may hide the word.
+		if len(rest) < 7 || !strings.EqualFold(rest[:7], "uescape") {
+			return "", false
+		}
+		rest = strings.TrimLeft(rest[7:], " \t\r\n\f\v")
+		if len(rest) < 3 || rest[0] != '\'' || rest[2] != '\'' {
+			return "", false
+		}
+		escape = rest[1]
+	}
+	var b strings.Builder
+	for quoted := strings.ReplaceAll(text[:end], `""`, `"`); quoted != ""; {
+		at := strings.IndexByte(quoted, escape)
+		if at < 0 {
+			at = len(quoted)
+		}
+		b.WriteString(quoted[:at])
+		quoted = quoted[at:]
+		if quoted == "" {
+			break
+		}
+		skip, digits := 1, 4
+		switch {
+		case len(quoted) > 1 && quoted[1] == escape:
+			b.WriteByte(escape)
+			quoted = quoted[2:]
+			continue
+		case len(quoted) > 1 && quoted[1] == '+':
+			skip, digits = 2, 6
+		}
+		if len(quoted) < skip+digits {
+			return "", false
+		}
+		code, err := strconv.ParseUint(quoted[skip:skip+digits], 16, 32)
+		if err != nil || code == 0 || !utf8.ValidRune(rune(code)) { // or half of a surrogate pair
+			return "", false
+		}
+		b.WriteRune(rune(code))
+		quoted = quoted[skip+digits:]
+	}
+	return b.String(), true
 }
 
 // unquote is the name that begins after a double quote, cut as PostgreSQL does, until the next call.
