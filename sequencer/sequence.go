@@ -187,14 +187,20 @@ func (s *Sequence) claim(ctx context.Context, n int64) (Block, *stock, error) {
 // State is what SELECT reads of a sequence.
 type State struct {
 	LastValue int64
-	LogCnt    int64
+	LogCnt    int64 // LogCntCalled, or 0 where IsCalled is false
 	IsCalled  bool
 }
+
+// LogCntCalled is PostgreSQL's log_cnt of a sequence that has just written to its log: the values that it logged ahead.
+const LogCntCalled = 32
 
 // Reads is what SELECT reads of the item: LastValue is the last value that any process leased.
 func (it Item) Reads() State {
 	at := it.cursor(it.Pos)
-	return State{LastValue: at.last, IsCalled: at.called}
+	if !at.called {
+		return State{LastValue: at.last}
+	}
+	return State{LastValue: at.last, LogCnt: LogCntCalled, IsCalled: true}
 }
 
 // State reads the sequence's state in the store. While this process alone serves the sequence, LastValue is the last value

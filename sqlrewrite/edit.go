@@ -107,6 +107,9 @@ func (r *Read) Replacement(lastValue, logCnt, isCalled string) string {
 	return aliased("(SELECT "+lastValue+" AS last_value, "+logCnt+" AS log_cnt, "+isCalled+" AS is_called)", r.Name.Name, r.Alias, r.Table)
 }
 
+// logCntCalled is sequencer.LogCntCalled.
+const logCntCalled = "32"
+
 // Overlaid is what to put in the place of the relation where the upstream has the sequence: it resolves the name and checks
 // the privilege as always. overlay is that of Catalog.Edits, and text that of the plan; system are those of Statement.System.
 func (r *Read) Overlaid(text, overlay string, system []string) string {
@@ -116,7 +119,8 @@ func (r *Read) Overlaid(text, overlay string, system []string) string {
 	}
 	const oid = "s.tableoid"
 	return aliased("(SELECT "+over(oid, "last", "int8", "s.last_value", "last_value")+
-		", CASE WHEN "+fieldOf("o.v", oid, "last", "text")+" IS NULL THEN s.log_cnt ELSE 0 END AS log_cnt, "+
+		", CASE WHEN "+fieldOf("o.v", oid, "last", "text")+" IS NULL THEN s.log_cnt WHEN "+fieldOf("o.v", oid, "called", "bool")+
+		" THEN "+logCntCalled+" ELSE 0 END AS log_cnt, "+
 		over(oid, "called", "bool", "s.is_called", "is_called")+systemList(system)+
 		" FROM "+relation+" AS s, (SELECT "+overlay+") AS o(v))", r.Name.Name, r.Alias, r.Table)
 }
