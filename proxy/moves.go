@@ -185,9 +185,28 @@ func (x *session) movedBy(st *sqlrewrite.Statement, params []answer.Param, ours 
 	return append(list, left...), all, err
 }
 
-// left are the sequences of the store that a statement makes the upstream's: that are called once for each row, by a default
-// or by what is prepared or fetched later; and those that it calls as written, for the time of its transaction.
+// left are the sequences of the store that a statement makes the upstream's: that are called once for each row, by a default,
+// view, rule or trigger, or by what is prepared or fetched later; and those that it calls as written, for the time of its
+// transaction.
 func (x *session) left(st *sqlrewrite.Statement, params []answer.Param, ours []bool) (list []moved, err error) {
+	leave := func(name sqlrewrite.Name, stays, defined bool) error {
+		adopts := defined && x.moving != nil && len(x.moving.adopt) > 0
+		if !adopts && !x.mayBeStored(name) {
+			return nil
+		}
+		m, err := x.mean(name)
+		if err != nil || m == nil || m.temporary {
+			return err
+		}
+		if adopts {
+			delete(x.moving.adopt, m.oid)
+		}
+		sequence, err := x.stored(m)
+		if sequence != nil {
+			list = append(list, moved{oid: m.oid, name: m.name, stays: stays})
+		}
+		return err
+	}
 	for i := range st.Calls {
 		c := &st.Calls[i]
 		stays := c.Default || c.Evaluation == sqlrewrite.PerRow || st.Prepare != nil || st.Cursor
@@ -197,23 +216,15 @@ func (x *session) left(st *sqlrewrite.Statement, params []answer.Param, ours []b
 		case c.Function != sqlrewrite.Nextval && (c.Function != sqlrewrite.Setval || st.Prepare == nil):
 			continue
 		}
-		name, known := calledName(&c.Name, params)
-		if !known || !x.mayBeStored(name) {
-			continue
+		if name, known := calledName(&c.Name, params); known {
+			if err := leave(name, stays, c.Default); err != nil {
+				return nil, err
+			}
 		}
-		m, err := x.mean(name)
-		if err != nil {
+	}
+	for _, name := range st.Arguments {
+		if err := leave(name, true, true); err != nil {
 			return nil, err
-		}
-		if m == nil || m.temporary {
-			continue
-		}
-		sequence, err := x.stored(m)
-		if err != nil {
-			return nil, err
-		}
-		if sequence != nil {
-			list = append(list, moved{oid: m.oid, name: m.name, stays: stays})
 		}
 	}
 	return list, nil

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestMoves(t *testing.T) {
@@ -80,7 +81,9 @@ func TestDefaults(t *testing.T) {
 		"CREATE DOMAIN d AS int DEFAULT nextval('s')":                   true,
 		"ALTER DOMAIN d SET DEFAULT nextval('s')":                       true,
 		"CREATE FOREIGN TABLE t (id int DEFAULT nextval('s')) SERVER x": true,
-		"CREATE VIEW v AS SELECT nextval('s')":                          false,
+		"CREATE VIEW v AS SELECT nextval('s')":                          true,
+		"CREATE MATERIALIZED VIEW v AS SELECT nextval('s') FROM t":      true,
+		"CREATE RULE r AS ON INSERT TO t DO ALSO SELECT nextval('s')":   true,
 		"PREPARE p AS SELECT nextval('s')":                              false,
 		"SELECT nextval('s')":                                           false,
 	} {
@@ -89,4 +92,9 @@ func TestDefaults(t *testing.T) {
 			assert.Equal(t, want, st.Calls[0].Default, text)
 		}
 	}
+}
+
+func TestArgumentsOfTriggers(t *testing.T) {
+	st := plan(t, "CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f(id, 'a.s', 'b.\"R\"', 1, '...')")
+	require.Equal(t, []Name{{Name: "id"}, {Schema: "a", Name: "s"}, {Schema: "b", Name: "R"}, {Name: "1"}}, st.Arguments)
 }

@@ -340,15 +340,27 @@ func (p *planner) classify(node *pg_query.Node) {
 			for i := range st.Calls {
 				st.Calls[i].Default = defines(node)
 			}
+			if t := node.GetCreateTrigStmt(); t != nil {
+				p.triggers(t)
+			}
 		}
 	}
 }
 
-// defines reports whether a statement defines a table or a domain.
+// triggers notes the arguments of a trigger, any of which may name a sequence that its function calls.
+func (p *planner) triggers(t *pg_query.CreateTrigStmt) {
+	for _, a := range t.Args {
+		if name, err := ParseQualifiedName(a.GetString_().GetSval()); err == nil {
+			p.st.Arguments = append(p.st.Arguments, name)
+		}
+	}
+}
+
+// defines reports whether a statement defines a table, a domain, a view or a rule.
 func defines(node *pg_query.Node) bool {
 	switch node.Node.(type) {
 	case *pg_query.Node_CreateStmt, *pg_query.Node_CreateForeignTableStmt, *pg_query.Node_AlterTableStmt,
-		*pg_query.Node_CreateDomainStmt, *pg_query.Node_AlterDomainStmt:
+		*pg_query.Node_CreateDomainStmt, *pg_query.Node_AlterDomainStmt, *pg_query.Node_ViewStmt, *pg_query.Node_RuleStmt:
 		return true
 	}
 	return false

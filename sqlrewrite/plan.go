@@ -88,6 +88,8 @@ type Statement struct {
 	DropCascade bool
 	// Moves are the sequences that the statement may move; nil when there are none.
 	Moves *Moves
+	// Arguments are those of a trigger that is created, as names. Some may be of sequences, which its function calls.
+	Arguments []Name
 }
 
 // Function is one of the four sequence functions.
@@ -131,7 +133,7 @@ type Call struct {
 	Place Place
 	// Body: the call stands inside a string (the body of a function or DO); it cannot be replaced.
 	Body bool
-	// Default: the call stands in the definition of a table or domain, as the default of a column, say.
+	// Default: the call stands in the definition of a table, domain, view or rule, as the default of a column, say.
 	Default bool
 
 	nameAt int // with Rows: where the target ends that it stands in

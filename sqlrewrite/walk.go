@@ -57,6 +57,9 @@ func (p *planner) runnable(node *pg_query.Node) {
 		}
 		if s.Objtype == pg_query.ObjectType_OBJECT_MATVIEW {
 			p.query(s.Query, later) // REFRESH runs it again
+			for i := range p.st.Calls {
+				p.st.Calls[i].Default = true
+			}
 			return
 		}
 		p.runnable(s.Query)
