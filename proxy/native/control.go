@@ -3,6 +3,7 @@ package native
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +21,8 @@ const (
 	mostControls = 4
 	// idleControls is how many of them are kept.
 	idleControls = 1
+	// keepControl is how long. DROP DATABASE, which may come past nextvald, waits 5 s for other connections to go.
+	keepControl = 2 * time.Second
 	// controlTimeout bounds what a control connection does that nobody waits for.
 	controlTimeout = 5 * time.Second
 )
@@ -56,6 +59,7 @@ func closeControl(conn *pgx.Conn) {
 // no caller of another sequence wait. The zero value is not ready for use. It is safe for concurrent use.
 type controls struct {
 	upstream Upstream
+	keep     time.Duration // keepControl, but in tests
 
 	mu        sync.Mutex
 	closed    bool
@@ -66,13 +70,19 @@ type controls struct {
 // controlPool is the control connections to one database.
 type controlPool struct {
 	turns chan struct{} // a token for each connection that may be used
-	idle  []*pgx.Conn   // controls.mu guards it
+	idle  []idleControl // controls.mu guards it
+}
+
+// idleControl is a connection that nobody uses, and what closes it.
+type idleControl struct {
+	*pgx.Conn
+	expiry *time.Timer
 }
 
 var errClosed = errors.New("nextvald stops")
 
 func newControls(u Upstream) *controls {
-	return &controls{upstream: u, databases: map[string]*controlPool{}}
+	return &controls{upstream: u, keep: keepControl, databases: map[string]*controlPool{}}
 }
 
 // use runs f with a control connection to a database, which it opens when none is idle. f gets a connection outside of a
@@ -129,13 +139,14 @@ func (c *controls) take(ctx context.Context, p *controlPool) *pgx.Conn {
 			c.mu.Unlock()
 			return nil
 		}
-		conn := p.idle[n-1]
+		idle := p.idle[n-1]
 		p.idle = p.idle[:n-1]
 		c.mu.Unlock()
-		if conn.Ping(ctx) == nil {
-			return conn
+		idle.expiry.Stop()
+		if idle.Ping(ctx) == nil {
+			return idle.Conn
 		}
-		closeControl(conn)
+		closeControl(idle.Conn)
 	}
 }
 
@@ -145,7 +156,7 @@ func (c *controls) put(p *controlPool, conn *pgx.Conn) {
 	keep := !conn.IsClosed() && !conn.PgConn().IsBusy() && conn.PgConn().TxStatus() == outside
 	c.mu.Lock()
 	if keep = keep && !c.closed && len(p.idle) < idleControls; keep {
-		p.idle = append(p.idle, conn)
+		p.idle = append(p.idle, idleControl{conn, time.AfterFunc(c.keep, func() { c.expire(p, conn) })})
 	}
 	c.mu.Unlock()
 	if !keep {
@@ -153,16 +164,32 @@ func (c *controls) put(p *controlPool, conn *pgx.Conn) {
 	}
 }
 
+// expire closes a connection that is idle still.
+func (c *controls) expire(p *controlPool, conn *pgx.Conn) {
+	c.mu.Lock()
+	i := slices.IndexFunc(p.idle, func(idle idleControl) bool { return idle.Conn == conn })
+	if i < 0 || c.closed { // then close does it
+		c.mu.Unlock()
+		return
+	}
+	p.idle = slices.Delete(p.idle, i, i+1)
+	c.using.Add(1)
+	c.mu.Unlock()
+	defer c.using.Done()
+	closeControl(conn)
+}
+
 // forget closes the idle connections to a database.
 func (c *controls) forget(database string) {
 	c.mu.Lock()
-	var idle []*pgx.Conn
+	var idle []idleControl
 	if p := c.databases[database]; p != nil {
 		idle, p.idle = p.idle, nil
 	}
 	c.mu.Unlock()
-	for _, conn := range idle {
-		closeControl(conn)
+	for _, i := range idle {
+		i.expiry.Stop()
+		closeControl(i.Conn)
 	}
 }
 
@@ -175,8 +202,9 @@ func (c *controls) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.databases {
-		for _, conn := range p.idle {
-			closeControl(conn)
+		for _, i := range p.idle {
+			i.expiry.Stop()
+			closeControl(i.Conn)
 		}
 		p.idle = nil
 	}

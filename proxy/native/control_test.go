@@ -18,6 +18,7 @@ func TestControlConnectionsAreKept(t *testing.T) {
 	ctx := context.Background()
 	up, database := testDatabase(t)
 	c := newControls(up)
+	c.keep = time.Hour
 	defer c.close()
 
 	var first, second uint32
@@ -37,6 +38,24 @@ func TestControlConnectionsAreKept(t *testing.T) {
 
 	// Nor is one that the server closed.
 	up.run("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()")
+	require.NoError(t, c.use(ctx, database, func(ctx context.Context, conn *pgx.Conn) error { return conn.Ping(ctx) }))
+}
+
+func TestControlConnectionsAreNotKeptForLong(t *testing.T) {
+	ctx := context.Background()
+	up, database := testDatabase(t)
+	c := newControls(up)
+	c.keep = time.Millisecond
+	defer c.close()
+	var first uint32
+	require.NoError(t, c.use(ctx, database, func(_ context.Context, conn *pgx.Conn) error { first = backend(conn); return nil }))
+	conn, err := pgx.Connect(ctx, up.url)
+	require.NoError(t, err)
+	defer closeControl(conn)
+	require.Eventually(t, func() (gone bool) {
+		require.NoError(t, conn.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", int32(first)).Scan(&gone))
+		return gone
+	}, time.Minute, 10*time.Millisecond)
 	require.NoError(t, c.use(ctx, database, func(ctx context.Context, conn *pgx.Conn) error { return conn.Ping(ctx) }))
 }
 
