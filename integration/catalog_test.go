@@ -222,6 +222,9 @@ func TestCatalogsTellTheTruth(t *testing.T) {
 		t.Run(text, func(t *testing.T) {
 			mask := func(url string, lines []string) []string {
 				lines = masked(url, lines)
+				for i := range lines { // log_cnt of s may be any number
+					lines[i] = strings.Replace(lines[i], `DataRow "300", "32"`, `DataRow "300", "0"`, 1)
+				}
 				if strings.Contains(text, ";") {
 					return withoutTables(lines)
 				}
