@@ -56,14 +56,15 @@ var unseenTables = []string{
 	"CREATE TRIGGER t BEFORE INSERT ON d FOR EACH ROW EXECUTE FUNCTION t()",
 }
 
-// TestUnseenCallsBehindTLS runs such a statement again in a session that waits for its client in a goroutine.
-func TestUnseenCallsBehindTLS(t *testing.T) {
+// TestUnseenCallsAfterAStart runs such a statement as the first of a process, and in a session that waits for its client in a
+// goroutine of its own, since it is encrypted.
+func TestUnseenCallsAfterAStart(t *testing.T) {
 	t.Parallel()
 	cert, key := testenv.NewAuthority(t).Issue("localhost", "127.0.0.1")
 	database, store := testenv.Database(t), testenv.Table(t)
-	p := testenv.Start(t, "--upstream", database, "--store", store, "--upstream-sequences", "mirrored", "--tls-cert", cert, "--tls-key", key)
-	url := p.URL(database)
-	exec(t, url, unseenTables...)
+	args := []string{"--upstream", database, "--store", store, "--upstream-sequences", "mirrored", "--tls-cert", cert, "--tls-key", key}
+	exec(t, testenv.Start(t, args...).URL(database), unseenTables...)
+	url := testenv.Start(t, args...).URL(database)
 	cfg, err := pgx.ParseConfig(strings.Replace(url, "sslmode=disable", "sslmode=require", 1))
 	require.NoError(t, err)
 	conn, err := pgx.ConnectConfig(t.Context(), cfg)

@@ -34,7 +34,7 @@ type Native interface {
 	// Release hands a sequence back to the upstream, and returns once that is done. It is no error when it is the
 	// upstream's already.
 	Release(ctx context.Context, database string, oid uint32) error
-	// Refuses reports whether the refusal may be a fence's, rather than that of the declared bounds. It never waits.
+	// Refuses reports whether a refusal is known to be a fence's, rather than that of the declared bounds. It never waits.
 	Refuses(r Refusal) bool
 	// Relieve does what lets a call succeed that a fence refused. nil: what failed may be run again. ErrPass: the refusal is
 	// right. It waits for the sequence's lock for about a second.

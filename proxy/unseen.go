@@ -266,7 +266,7 @@ func (x *session) refusedBy(fields []byte) (r Refusal, ok bool) {
 		high, errHigh = strconv.ParseInt(match[2], 10, 64)
 	}
 	r.Low, r.High = low, high
-	return r, errLow == nil && errHigh == nil && x.srv.cfg.Native.Refuses(r)
+	return r, errLow == nil && errHigh == nil
 }
 
 // The message is in the server's language.
@@ -278,7 +278,10 @@ var (
 // relieveSoon has a statement relieved that is not run again by itself, and tells so in its error.
 func (x *session) relieveSoon(frame []byte, r Refusal) []byte {
 	x.srv.cfg.Native.RelieveSoon(r)
-	if r.Set {
+	switch {
+	case !x.srv.cfg.Native.Refuses(r):
+		return frame
+	case r.Set:
 		return wire.AppendHint(frame, hintSet)
 	}
 	return wire.AppendHint(frame, hintLent)

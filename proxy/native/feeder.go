@@ -27,8 +27,9 @@ const (
 	feedAt = 2
 	// usedUp takes the place of feedAt for one of which nothing is left.
 	usedUp = math.MaxInt64
-	// growth is how many times a block the next one is that a caller waits for.
-	growth = 10
+	// growth is how many times the block that is used up the next one is, where a statement is run again; growthByHand where
+	// somebody has to do that.
+	growth, growthByHand = 10, 100
 	// looksAtOnce bounds the fences that are read by one statement.
 	looksAtOnce = 500
 	feedTimeout = 20 * time.Second
@@ -51,24 +52,29 @@ func (h *Handovers) Refuses(r proxy.Refusal) bool {
 		if name.Name != r.Sequence {
 			continue
 		}
-		s := h.registry.Bound(name)
-		if s == nil {
-			continue // it was handed back, or the feeder has not looked at it yet
-		}
-		switch d := s.Item().Definition; {
-		case r.Set:
-			if r.Low != d.Min || r.High != d.Max {
-				return true
-			}
-		case r.High != d.Min && r.High != d.Max:
+		// It is nil where it was handed back, or where nobody here has looked at it yet.
+		if s := h.registry.Bound(name); s != nil && !isDeclared(s.Item().Definition, r) {
 			return true
 		}
 	}
 	return false
 }
 
-// Relieve implements proxy.Native. A setval beyond the fence hands the sequence back to the upstream.
+// isDeclared reports whether a refusal is one by the declared bounds.
+func isDeclared(d sequencer.Definition, r proxy.Refusal) bool {
+	if r.Set {
+		return r.Low == d.Min && r.High == d.Max
+	}
+	return r.High == d.Min || r.High == d.Max
+}
+
+// Relieve implements proxy.Native.
 func (h *Handovers) Relieve(ctx context.Context, r proxy.Refusal) error {
+	return h.relieve(ctx, r, growth)
+}
+
+// relieve feeds a fence, or hands a sequence back to the upstream that setval moves beyond its fence.
+func (h *Handovers) relieve(ctx context.Context, r proxy.Refusal, growth uint64) error {
 	err := proxy.ErrPass
 	for _, name := range h.registry.Mirrored(r.Database) {
 		if name.Name != r.Sequence {
@@ -77,12 +83,18 @@ func (h *Handovers) Relieve(ctx context.Context, r proxy.Refusal) error {
 		s, e := h.registry.Lookup(ctx, name)
 		switch {
 		case e != nil:
-		case !r.Set:
-			e = h.feedNow(ctx, r.Database, s.OID(), usedUp)
-		case isFence(s.Item(), r.Low, r.High):
-			e = h.Release(ctx, r.Database, s.OID())
-		default:
+		case isDeclared(s.Item().Definition, r):
 			continue
+		case !r.Set:
+			e = h.feedNow(ctx, r.Database, s.OID(), usedUp, growth)
+		default:
+			var item sequencer.Item
+			if _, item, e = h.registry.Find(ctx, name); e == nil && !isFence(item, r.Low, r.High) {
+				continue
+			}
+			if e == nil {
+				e = h.Release(ctx, r.Database, s.OID())
+			}
 		}
 		switch {
 		case e == nil:
@@ -107,7 +119,7 @@ func isFence(item sequencer.Item, low, high int64) bool {
 
 // feedNow gives the upstream's sequence a further block at once: for a caller whom nextvald does not see and who found the last
 // one used up. nil: there is one, and the call may be made again. errNoShare, errFree; ErrExhausted; 55P03.
-func (h *Handovers) feedNow(ctx context.Context, database string, oid uint32, feedAt int64) error {
+func (h *Handovers) feedNow(ctx context.Context, database string, oid uint32, feedAt int64, growth uint64) error {
 	e, found, err := h.entryOf(ctx, database, oid)
 	if err != nil || !found {
 		return err
@@ -360,7 +372,7 @@ func (f *feeder) relieve(ctx context.Context) {
 	f.mu.Unlock()
 	for r, until := range due {
 		bounded, cancel := context.WithTimeout(ctx, feedTimeout)
-		err := f.h.Relieve(bounded, r)
+		err := f.h.relieve(bounded, r, growthByHand)
 		cancel()
 		if err == nil || errors.Is(err, proxy.ErrPass) || time.Now().After(until) {
 			f.mu.Lock()

@@ -216,7 +216,7 @@ func TestFeed(t *testing.T) {
 			v, err := p.nextval("a")
 			if err != nil {
 				require.ErrorContains(t, err, "2200H")
-				require.NoError(t, p.feedNow(t.Context(), database, a, 1))
+				require.NoError(t, p.feedNow(t.Context(), database, a, 1, growth))
 				continue
 			}
 			take(v)
@@ -234,7 +234,7 @@ func TestFeed(t *testing.T) {
 	}, 10*time.Second, 50*time.Millisecond)
 
 	require.NoError(t, p.Adopt(t.Context(), database, p.oid("small")))
-	require.ErrorIs(t, p.feedNow(t.Context(), database, p.oid("small"), 1), errNoShare)
+	require.ErrorIs(t, p.feedNow(t.Context(), database, p.oid("small"), 1, growth), errNoShare)
 }
 
 // After setval the fence follows.

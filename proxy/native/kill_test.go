@@ -74,7 +74,7 @@ func (d *draws) works(p *process, oid uint32) {
 	d.draw(p, oid, 5)
 	require.NoError(d.t, p.Adopt(d.t.Context(), p.database, oid))
 	d.draw(p, oid, 5)
-	require.NoError(d.t, p.feedNow(d.t.Context(), p.database, oid, 1))
+	require.NoError(d.t, p.feedNow(d.t.Context(), p.database, oid, 1, growth))
 	d.draw(p, oid, 5)
 	require.NoError(d.t, p.Release(d.t.Context(), p.database, oid))
 	d.draw(p, oid, 5)
