@@ -63,7 +63,7 @@ func (s *Server) cancel(ctx context.Context, packet []byte) error {
 	if x == nil {
 		return nil
 	}
-	if x.cancelLocal() && x.flight.quiet() {
+	if quiet := x.flight.quiet() || x.flight.again.due.Load(); x.cancelLocal() && quiet {
 		return nil // the upstream has nothing to do, and might come to cancel the next statement
 	}
 	ctx, stop := context.WithTimeout(ctx, s.cfg.DialTimeout)
