@@ -29,7 +29,7 @@ compat: ## run SQL scripts on a plain PostgreSQL and through nextvald, and compa
 	$(SERVERS) $(GO) test -count=1 -v -timeout 0 -run '^TestComparedWithPostgreSQL$$' ./compat -args -- $(ARGS)
 
 hostile: ## a million mutated sessions, of which none may end the process, leak or disturb another
-	$(SERVERS) $(GO) test -count=1 -v -timeout 0 -run '^TestHostileSessions$$' ./integration -hostile-sessions 333334
+	$(SERVERS) $(GO) test -count=1 -v -timeout 0 -run '^TestHostileSessions$$' ./integration -hostile-sessions 250000
 
 bench: ## compare with PostgreSQL, PgBouncer and a program that only answers, for about half an hour
 	$(SERVERS) $(GO) test -count=1 -v -timeout 0 ./integration/bench -rounds 5 -length 3s -clients 1,8,64 -idle 5000 -bulk 100

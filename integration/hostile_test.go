@@ -54,8 +54,10 @@ func TestHostileSessions(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("-hostile-seed %d", seed)
+	mirroring := &source{hotCalls: 1, from: sequencer.FromStore}
 	for name, v := range map[string]*victim{
 		"upstream":   plainVictim(t, through(t), &before),
+		"mirrored":   plainVictim(t, mirroring.behind(t, freshDatabase(t)), &mirroring.proxy),
 		"standalone": plainVictim(t, withoutUpstream(t), &standing),
 		"encrypted":  encryptedVictim(t, freshDatabase(t)),
 	} {
@@ -82,6 +84,9 @@ func TestHostileSessions(t *testing.T) {
 					require.NoError(t, good.QueryRow(context.Background(), "draw").Scan(&v))
 					require.Greater(t, v, last)
 					last = v
+				}
+				if n%50_000 == 0 {
+					t.Logf("%d of %d sessions", n, *hostileSessions)
 				}
 			}
 			close(jobs)
