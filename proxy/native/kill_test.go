@@ -146,12 +146,13 @@ func TestDyingProcess(t *testing.T) {
 	})
 }
 
-// The control connection is cut between every two steps: the same, and the process lives on.
-func TestCutHandover(t *testing.T) {
+// interrupted interrupts every operation once after each of its steps, in a database of its own: no value comes twice, and the
+// sequence works after.
+func interrupted(t *testing.T, database func(t *testing.T, name string) (*testUpstream, string), interrupt func(p *process)) {
 	for operation, at := range steps {
 		for _, step := range at {
 			t.Run(operation+"/"+step, func(t *testing.T) {
-				s, database := testDatabase(t)
+				s, database := database(t, strings.ReplaceAll(operation+"_"+step, " ", "_"))
 				s.run("CREATE SEQUENCE s")
 				p := newProcess(t, memstore.New(), s, database)
 				oid := p.oid("s")
@@ -160,17 +161,15 @@ func TestCutHandover(t *testing.T) {
 					require.NoError(t, p.Adopt(t.Context(), database, oid))
 				}
 				d.draw(p, oid, 5)
-				cut := false
+				done := false
 				p.between = func(at string) {
-					if at == step && !cut {
-						cut = true
-						_, err := p.direct.Exec(context.Background(), `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-							WHERE datname = current_database() AND pid <> pg_backend_pid()`)
-						require.NoError(t, err)
+					if at == step && !done {
+						done = true
+						interrupt(p)
 					}
 				}
 				t.Log(p.do(operation, oid))
-				require.True(t, cut)
+				require.True(t, done)
 				p.between = func(string) {}
 				d.works(p, oid)
 			})
@@ -178,42 +177,30 @@ func TestCutHandover(t *testing.T) {
 	}
 }
 
-// The upstream crashes between every two steps, and comes back: the same.
+// The control connection is cut between every two steps, and the process lives on.
+func TestCutHandover(t *testing.T) {
+	interrupted(t, func(t *testing.T, _ string) (*testUpstream, string) { return testDatabase(t) }, func(p *process) {
+		_, err := p.direct.Exec(context.Background(), `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+		require.NoError(p.t, err)
+	})
+}
+
+// The upstream crashes between every two steps, and comes back.
 func TestCrashDuringHandover(t *testing.T) {
 	server := testenv.Postgres(t)
-	for operation, at := range steps {
-		for _, step := range at {
-			t.Run(operation+"/"+step, func(t *testing.T) {
-				database := strings.ReplaceAll(operation+"_"+step, " ", "_")
-				testenv.Exec(t, server.URL(), "CREATE DATABASE "+database)
-				u, err := url.Parse(server.URL())
-				require.NoError(t, err)
-				u.Path = "/" + database
-				s := &testUpstream{t: t, url: u.String()}
-				s.run("CREATE SEQUENCE s")
-				p := newProcess(t, memstore.New(), s, database)
-				oid := p.oid("s")
-				d := &draws{t: t, seen: map[int64]string{}}
-				if operation != "adopt" {
-					require.NoError(t, p.Adopt(t.Context(), database, oid))
-				}
-				d.draw(p, oid, 5)
-				crashed := false
-				p.between = func(at string) {
-					if at == step && !crashed {
-						crashed = true
-						server.Stop(syscall.SIGQUIT)
-						server.Start()
-					}
-				}
-				t.Log(p.do(operation, oid))
-				require.True(t, crashed)
-				p.between = func(string) {}
-				p.direct, err = pgx.Connect(t.Context(), s.url)
-				require.NoError(t, err)
-				defer func() { _ = p.direct.Close(context.Background()) }()
-				d.works(p, oid)
-			})
-		}
-	}
+	interrupted(t, func(t *testing.T, name string) (*testUpstream, string) {
+		testenv.Exec(t, server.URL(), "CREATE DATABASE "+name)
+		u, err := url.Parse(server.URL())
+		require.NoError(t, err)
+		u.Path = "/" + name
+		return &testUpstream{t: t, url: u.String()}, name
+	}, func(p *process) {
+		server.Stop(syscall.SIGQUIT)
+		server.Start()
+		direct, err := pgx.Connect(context.Background(), p.server.url)
+		require.NoError(p.t, err)
+		p.t.Cleanup(func() { _ = direct.Close(context.Background()) })
+		p.direct = direct
+	})
 }
