@@ -32,7 +32,7 @@ hostile: ## a million mutated sessions, of which none may end the process, leak 
 	$(SERVERS) $(GO) test -count=1 -v -timeout 0 -run '^TestHostileSessions$$' ./integration -hostile-sessions 250000
 
 bench: ## compare with PostgreSQL, PgBouncer and a program that only answers, for about half an hour
-	$(SERVERS) $(GO) test -count=1 -v -timeout 0 ./integration/bench -rounds 5 -length 3s -clients 1,8,64 -idle 5000 -bulk 100
+	$(SERVERS) $(GO) test -count=1 -v -timeout 0 ./integration/bench -rounds 5 -length 3s -clients 1,8,64 -idle 5000 -bulk 100 -rows 1000,1000000
 
 simulate: ## an hour of 10,000 sequences in virtual time: writes to the store, waits, runway, what a kill loses; SEED
 	$(GO) test -count=1 -v -timeout 2h -run '^TestSimulation$$' ./sequencer -simulate -seed $(or $(SEED),0)

@@ -27,12 +27,12 @@ func (x *session) upstreamMessage() error {
 	if repeats && !x.told && typ == wire.TypeRowDescription {
 		return x.holdColumns(body)
 	}
-	if typ != wire.TypeErrorResponse && !(owed && head.quiet) {
+	quiet := owed && head.quiet
+	if typ != wire.TypeErrorResponse && !quiet {
 		if err := x.tell(); err != nil {
 			return err
 		}
 	}
-	quiet := owed && head.quiet
 	if owed && !quiet && (head.x == nil || head.x.origins == nil) {
 		if run := x.from.Run(passing(head.kind)); len(run) > 0 {
 			return x.relayRun(run)
